@@ -1,0 +1,45 @@
+"""Models that the worker can run: `load` makes one. vLLM lives in `vllm_*.py` and is imported by `load` only."""
+
+from __future__ import annotations
+
+from worker.model.base import Batch, Model, Progress
+
+__all__ = ["Batch", "Model", "Progress", "load"]
+
+#: `load("tiny")` gives the test tier's model: random weights, no vLLM, ready at once.
+TINY = "tiny"
+
+
+def load(
+    path: str,
+    *,
+    name: str,
+    dtype: str = "auto",
+    device: str = "auto",
+    max_context: int | None = None,
+    page_size: int | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Loads the model in the folder `path`.
+
+    `dtype` "auto" is float32 on the CPU and bfloat16 on CUDA; `device` "auto" is CUDA where there is one.
+    `max_context` may shorten the model's own context length, never lengthen it. `page_size` None is what
+    the attention kernels like best. The first call imports vLLM, which takes from 15 to 60 seconds.
+    """
+    if path == TINY:
+        from worker.model.tiny import TinyModel
+
+        limits = {"page_size": page_size, "context_length": max_context}
+        chosen = {key: value for key, value in limits.items() if value is not None}
+        return TinyModel(name=name, **chosen)
+    from worker.model.vllm_model import load_vllm
+
+    return load_vllm(
+        path,
+        name=name,
+        dtype=dtype,
+        device=device,
+        max_context=max_context,
+        page_size=page_size,
+        progress=progress,
+    )

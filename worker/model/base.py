@@ -1,0 +1,86 @@
+"""What the worker needs of a model: one `Batch` in, hidden states and logits out, KV pages in between.
+
+Owns the names that every model follows. Knows no model, no vLLM, no scheduling: who gets which page
+is decided elsewhere, a model only reads and writes the slots that a batch names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+try:
+    from ipc.types import ModelInfo
+except ImportError:
+
+    @dataclass(frozen=True)
+    class ModelInfo:  # stands in until the contract has it
+        name: str
+        architecture: str
+        path: str
+        vocab_size: int
+        output_vocab_size: int
+        layers: int
+        context_length: int
+        outputs: tuple[str, ...]
+        width: int
+        dtype: str
+
+
+#: Called while weights load: share done in [0, 1], and what is being done.
+Progress = Callable[[float, str], None]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The tensors of one forward: R rows in L lanes, all on the model's device unless said otherwise.
+
+    Rows of lane i are `[query_indptr[i], query_indptr[i + 1])`. Its row j of q reads the slots
+    `[0, kv_lens[i] - q + j + 1)` of its pages: causal, aligned to the *end* of the readable part,
+    whatever `positions` says (positions only turn the rotary embedding). Each lane has at least one row.
+    """
+
+    token_ids: Tensor  # int64 [R]
+    positions: Tensor  # int64 [R]
+    slot_mapping: Tensor  # int64 [R]: page * page_size + offset; -1 writes nowhere
+    query_indptr: Tensor  # int32 [L + 1]
+    kv_lens: Tensor  # int32 [L]: readable length after this batch's writes
+    page_table: Tensor  # int32 [L, P]: entries past a lane's last page are 0
+    readout_rows: Tensor  # int64 [K]: rows whose hidden state is returned; K may be 0
+    query_indptr_host: Tensor  # int32 [L + 1], on the host
+    num_rows: int
+    num_lanes: int
+    max_query_len: int
+    max_kv_len: int
+
+
+class Model(Protocol):
+    """A loaded model with KV pages of its own. Page 0 is never handed out: vLLM's null block."""
+
+    info: ModelInfo
+    page_size: int  # slots a page
+    device: torch.device
+
+    def page_bytes(self) -> int:
+        """Bytes that one page takes over all layers."""
+        ...
+
+    def allocate(self, num_pages: int) -> None:
+        """Makes pages 0 … num_pages - 1, once, before the first forward. Memory is touched on first write."""
+        ...
+
+    def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
+        """Copies whole pages, (source, destination), in every layer. No page may be both, nor twice a destination."""
+        ...
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Writes the batch's KV and returns the hidden states of its readout rows, `[K, width]`."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The output head: `[K, width]` -> f32 `[K, output_vocab_size]`."""
+        ...
