@@ -1,0 +1,56 @@
+"""Length-prefixed frames on a stream descriptor. Knows sizes, not contents.
+
+    frame = u32 little-endian length of (kind + body) | kind: 1 byte | body
+
+kind ENGINE: a list of commands (up) or events (down) that the hub relays unread.
+kind HUB: one message between the inferlet and the hub.
+"""
+
+import struct
+from collections.abc import Iterator
+
+from ipc.errors import ProtocolError
+
+ENGINE = 0
+HUB = 1
+MAX_FRAME = 16 << 20  # from an inferlet; a host puts larger tensors in several frames
+MAX_LAUNCH_FRAME = 1 << 30  # to an inferlet: trusted, holds the attached files
+
+_HEADER = struct.Struct("<IB")
+
+
+def pack(kind: int, body: bytes) -> bytes:
+    """One frame. The caller keeps `body` below the reader's cap."""
+    return _HEADER.pack(len(body) + 1, kind) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames, holding at most one frame beyond what was fed."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.max_frame = max_frame
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """(kind, body) of every frame that `data` completes. ProtocolError on an illegal header."""
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= _HEADER.size:
+                length, kind = _HEADER.unpack_from(buffer, start)
+                self._check(length, kind)
+                end = start + 4 + length
+                if len(buffer) < end:
+                    break
+                body = bytes(memoryview(buffer)[start + _HEADER.size : end])
+                start = end
+                yield kind, body
+        finally:
+            del buffer[:start]
+
+    def _check(self, length: int, kind: int) -> None:
+        if not 1 <= length <= self.max_frame:
+            raise ProtocolError(f"frame of {length} bytes; the limit is {self.max_frame}")
+        if kind not in (ENGINE, HUB):
+            raise ProtocolError(f"frame of unknown kind {kind}")

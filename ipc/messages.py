@@ -1,0 +1,308 @@
+"""Every message between processes: array-like structs with integer tags.
+
+Rules of evolution: a new field has a default; fields are only appended; a field never changes its
+type; a tag is never reused. No command to the worker has a reply: a failure names the fire.
+
+    inferlet -> worker   Command       (the hub relays the bytes)
+    worker -> inferlet   Event
+    inferlet <-> hub     FromInferlet / ToInferlet
+    hub -> worker        Control       (part 0 of a link message, see transport.py)
+"""
+
+import msgspec
+
+from ipc.errors import Failure
+from ipc.types import EngineInfo, Limits, ModelInfo, PassSpec, TensorType
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# ---- inferlet -> worker. Handles (ids) are numbered by the inferlet, each kind from 0.
+
+
+class DefineProgram(_Message, tag=1):
+    """Canonical bytes of one stage; the worker computes the id and checks them once."""
+
+    code: bytes
+
+
+class DefineChannel(_Message, tag=2):
+    channel: int
+    type: TensorType
+    capacity: int
+
+
+class DefinePass(_Message, tag=3):
+    spec: PassSpec
+
+
+class BindState(_Message, tag=4):
+    """Other working sets, one per lane, for later submits of the pass."""
+
+    pass_id: int
+    working_sets: tuple[int, ...]
+
+
+class Put(_Message, tag=5):
+    """One cell from the host, row-major little-endian bytes: the next cell of the channel."""
+
+    channel: int
+    data: bytes
+
+
+class SetCell(_Message, tag=6):
+    """Replaces the front cell that the next submitted fire will find."""
+
+    channel: int
+    data: bytes
+
+
+class Watch(_Message, tag=7):
+    """From now on every cell of the channel, present ones first, is sent to the host and dropped here."""
+
+    channel: int
+
+
+class OpenWorkingSet(_Message, tag=8):
+    working_set: int
+
+
+class Fork(_Message, tag=9):
+    """`child` has the state of `parent` after all passes submitted to `pipeline` before."""
+
+    parent: int
+    child: int
+    pipeline: int
+
+
+class OpenPipeline(_Message, tag=10):
+    pipeline: int
+
+
+class Submit(_Message, tag=11):
+    """Fire `seq` of the pipeline: the pass once. Sequence numbers rise, and are never reused."""
+
+    pipeline: int
+    pass_id: int
+    seq: int
+
+
+class RunAhead(_Message, tag=12):
+    """Fires `[first_seq, first_seq + budget)` of one pass; at most `credits` may start before more come."""
+
+    pipeline: int
+    pass_id: int
+    first_seq: int
+    budget: int
+    credits: int
+
+
+class Credit(_Message, tag=13):
+    """The run may start `fires` more."""
+
+    pipeline: int
+    fires: int
+
+
+class Stop(_Message, tag=14):
+    """Ends the run. State becomes exactly that after fire `last_seq`: later fires are undone."""
+
+    pipeline: int
+    last_seq: int
+
+
+class Park(_Message, tag=15):
+    pipeline: int
+
+
+class ClosePipeline(_Message, tag=16):
+    """Accepted fires settle; the handle may be reused never."""
+
+    pipeline: int
+
+
+class DropWorkingSet(_Message, tag=17):
+    """Memory is released after accepted fires that use it have settled."""
+
+    working_set: int
+
+
+class DropChannel(_Message, tag=18):
+    channel: int
+
+
+class DropPass(_Message, tag=19):
+    pass_id: int
+
+
+Command = (
+    DefineProgram | DefineChannel | DefinePass | BindState | Put | SetCell | Watch | OpenWorkingSet
+    | Fork | OpenPipeline | Submit | RunAhead | Credit | Stop | Park | ClosePipeline
+    | DropWorkingSet | DropChannel | DropPass
+)  # fmt: skip
+
+# ---- worker -> inferlet
+
+
+class Fired(_Message, tag=1):
+    """Fire `seq` is committed. `results`: the epilogue's tensors; `cells`: what watched channels got.
+
+    Both are row-major little-endian bytes. `appended`: rows appended per lane, given only when the
+    host cannot know it (device-made tokens may be absent).
+    """
+
+    pipeline: int
+    seq: int
+    results: tuple[bytes, ...] = ()
+    cells: tuple[tuple[int, bytes], ...] = ()
+    appended: tuple[int, ...] = ()
+
+
+class Cells(_Message, tag=2):
+    """Cells that a channel held when it began to be watched, oldest first."""
+
+    channel: int
+    cells: tuple[bytes, ...]
+
+
+class Failed(_Message, tag=3):
+    """Fire `seq` failed: the pipeline has failed, later accepted fires are dropped."""
+
+    pipeline: int
+    seq: int
+    failure: Failure
+
+
+class Goodbye(_Message, tag=4):
+    """The worker drops this process (it broke the protocol or a limit)."""
+
+    failure: Failure
+
+
+Event = Fired | Cells | Failed | Goodbye
+
+# ---- hub <-> inferlet. A frame's first byte says which side of the hub it is for (frames.py).
+
+
+class Launch(_Message, tag=1):
+    """First frame to an inferlet: all that it needs to run."""
+
+    process: str
+    app: str  # file name as users see it in tracebacks
+    source: str
+    modules: dict[str, str]  # module name -> source, importable beside the app
+    input: str  # JSON object
+    files: dict[str, bytes]
+    model: ModelInfo
+    engine: EngineInfo
+
+
+class Inbox(_Message, tag=2):
+    """One message for `session.receive`: text as it is, JSON as JSON text."""
+
+    is_json: bool
+    text: str
+
+
+class InboxClosed(_Message, tag=3):
+    """The client has closed its end for good."""
+
+
+class Engine(_Message, tag=4):
+    """The worker is gone: every pending await fails with this."""
+
+    failure: Failure
+
+
+ToInferlet = Launch | Inbox | InboxClosed | Engine
+
+
+class Send(_Message, tag=1):
+    """`session.send`: text, or JSON text."""
+
+    is_json: bool
+    text: str
+
+
+class Receiving(_Message, tag=2):
+    """The app asks for messages for the first time: the client may now read its stdin."""
+
+
+class Output(_Message, tag=3):
+    """What the app printed. `stream`: "stdout" | "stderr"."""
+
+    stream: str
+    text: str
+
+
+class Returned(_Message, tag=4):
+    """Terminal: the value of `main` as JSON text."""
+
+    value: str
+
+
+class Raised(_Message, tag=5):
+    """Terminal: the error that ended `main`. `traceback` holds the user's own frames only."""
+
+    type: str
+    message: str
+    traceback: str
+
+
+FromInferlet = Send | Receiving | Output | Returned | Raised
+
+# ---- hub -> worker
+
+
+class ProcessStarted(_Message, tag=1):
+    number: int  # the hub's number of the process, never reused
+    limits: Limits
+
+
+class ProcessEnded(_Message, tag=2):
+    """All that the process owned is free within one wave."""
+
+    number: int
+
+
+class Shutdown(_Message, tag=3):
+    pass
+
+
+Control = ProcessStarted | ProcessEnded | Shutdown
+
+# ---- worker -> hub, outside of waves
+
+
+class Loading(_Message, tag=1):
+    """Progress of start-up; `fraction` in [0, 1]."""
+
+    fraction: float
+    text: str
+
+
+class Ready(_Message, tag=2):
+    model: ModelInfo
+    engine: EngineInfo
+    timings: dict[str, float]  # seconds: import, load, warm_up
+
+
+class LoadFailed(_Message, tag=3):
+    message: str
+    hint: str = ""
+
+
+class ProcessStats(_Message, tag=4):
+    """Per process number: (tokens in, tokens out, pages). Sent at most once a second."""
+
+    processes: dict[int, tuple[int, int, int]]
+    pages_free: int
+    pages_total: int
+    waves: int
+    messages_in: int
+    messages_out: int
+
+
+WorkerReport = Loading | Ready | LoadFailed | ProcessStats

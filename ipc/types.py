@@ -1,0 +1,152 @@
+"""Types that cross a process boundary. Knows the wire's vocabulary; refuses numpy and torch."""
+
+import enum
+from math import prod
+
+import msgspec
+
+
+class DType(enum.IntEnum):
+    """Element type of a tensor. Codes are part of the canonical encoding and are never reused."""
+
+    f32 = 1
+    i32 = 2
+    u32 = 3
+    bool_ = 4
+    bf16 = 5
+    f16 = 6
+
+    @property
+    def label(self) -> str:
+        """The name that users write: `f32`, `i32`, `u32`, `bool`, `bf16`, `f16`."""
+        return self.name.rstrip("_")
+
+    @property
+    def size(self) -> int:
+        """Bytes of one element on the wire and in a ring."""
+        return _SIZES[self]
+
+    @classmethod
+    def from_name(cls, name: str) -> "DType":
+        """The dtype with that label; KeyError when there is none."""
+        return cls["bool_" if name == "bool" else name]
+
+
+_SIZES = {
+    DType.f32: 4, DType.i32: 4, DType.u32: 4, DType.bool_: 1, DType.bf16: 2, DType.f16: 2,
+}  # fmt: skip
+
+
+class TensorType(msgspec.Struct, frozen=True, array_like=True):
+    """dtype and static shape of one tensor, cell, or model output."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements; 1 for a scalar."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.size
+
+    def __str__(self) -> str:
+        return f"{self.dtype.label}{list(self.shape)}"
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """Facts of the served model that an inferlet may ask for."""
+
+    name: str
+    architecture: str
+    path: str
+    vocab_size: int  # ids that the tokenizer spells
+    output_vocab_size: int  # width of a logits row, padding columns included
+    layers: int
+    width: int
+    context_length: int
+    dtype: str
+    outputs: tuple[str, ...] = ("logits", "hidden")
+
+    def output_type(self, name: str, num_rows: int) -> TensorType:
+        """Type of a named output for a lane with `num_rows` rows read out; KeyError if not an output."""
+        if name not in self.outputs:
+            raise KeyError(name)
+        last = self.output_vocab_size if name == "logits" else self.width
+        return TensorType(DType.f32, (last,) if num_rows == 1 else (num_rows, last))
+
+
+class EngineInfo(msgspec.Struct, frozen=True):
+    """Constants of the running engine (contract, section 20)."""
+
+    protocol: int
+    page_size: int
+    num_pages: int
+    frame_size: int = 2
+    channel_capacity: int = 7
+    max_embed_length: int = 8192
+    device: str = "cpu"
+
+    @property
+    def run_ahead_window(self) -> int:
+        return self.channel_capacity - 1
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one process may hold. Bytes unless another unit is named."""
+
+    memory: int = 1 << 30
+    cpu: int = 24 * 3600  # seconds
+    descriptors: int = 64
+    pages: int = 1 << 31
+    pipelines: int = 1024
+    channels: int = 256 << 20
+    passes: int = 10_000  # queued
+    output: int = 64 << 20
+
+
+class Operand(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A port of a pass: a constant list, or the channel that feeds it (then `values` is empty)."""
+
+    values: tuple[int, ...] = ()
+    channel: int = -1
+
+    @property
+    def is_channel(self) -> bool:
+        return self.channel >= 0
+
+
+class BoundProgram(msgspec.Struct, frozen=True, array_like=True):
+    """A program with its channel slots and constants filled in.
+
+    `channels[slot]` is a channel id; `constants` is the little-endian pool in order of first use.
+    """
+
+    program_id: bytes
+    channels: tuple[int, ...]
+    constants: bytes
+
+
+class PassSpec(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One forward pass as the user described it. Rows `[indptr[i], indptr[i+1])` belong to lane i.
+
+    The geometry is folding: rows are appended to the lane's working set and frozen.
+    `readout` lists row indices in lane order; `readout_counts[i]` of them belong to lane i.
+    """
+
+    pass_id: int
+    num_rows: int
+    tokens: Operand
+    indptr: tuple[int, ...]
+    working_sets: tuple[int, ...]
+    readout: tuple[int, ...]
+    readout_counts: tuple[int, ...]
+    prologue: BoundProgram | None = None
+    epilogue: BoundProgram | None = None
+    has_results: bool = False
+
+    @property
+    def num_lanes(self) -> int:
+        return len(self.indptr) - 1
