@@ -61,7 +61,7 @@ def fire_effects(spec: PassSpec, slot_events: SlotEvents) -> dict[int, ChannelEf
         if effect.new_from:
             effect.new_from = "" if takes else effect.new_from
         else:
-            effect.needs_front = True if not effect.puts else effect.needs_front
+            effect.needs_front = True
             effect.pops = effect.pops or takes
     peeked = {channel for channel, kind in ports(spec) if kind == PEEK}
     for channel in peeked & effects.keys():

@@ -30,7 +30,7 @@ class DefineProgram(_Message, tag=1):
 
 class DefineChannel(_Message, tag=2):
     channel: int
-    type: TensorType
+    cell: TensorType
     capacity: int
 
 
@@ -246,7 +246,7 @@ class Returned(_Message, tag=4):
 class Raised(_Message, tag=5):
     """Terminal: the error that ended `main`. `traceback` holds the user's own frames only."""
 
-    type: str
+    error: str  # the exception's type
     message: str
     traceback: str
 
