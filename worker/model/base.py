@@ -13,23 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-try:
-    from ipc.types import ModelInfo
-except ImportError:
-
-    @dataclass(frozen=True)
-    class ModelInfo:  # stands in until the contract has it
-        name: str
-        architecture: str
-        path: str
-        vocab_size: int
-        output_vocab_size: int
-        layers: int
-        context_length: int
-        outputs: tuple[str, ...]
-        width: int
-        dtype: str
-
+from ipc.types import ModelInfo
 
 #: Called while weights load: share done in [0, 1], and what is being done.
 Progress = Callable[[float, str], None]
