@@ -1,0 +1,59 @@
+"""A chat that streams. Each line of stdin is a further turn; the end of stdin ends it.
+
+    pie run inferlets/chat.py -- --prompt "Why is the sky blue?"
+"""
+
+from inferlet import *
+
+
+async def main(input: dict) -> dict:
+    state, pipe, stops = WorkingSet(), Pipeline(), set(chat.stop_tokens())
+    token = Channel.from_([0], dtype.i32)
+
+    def choose():
+        token.take()  # drops what the last turn left
+        best = reduce_argmax(intrinsics.output(0, "logits"))
+        token.put(best)
+        return best
+
+    def build(tokens):
+        forward = ForwardPass()
+        forward.embed(tokens)
+        forward.state([state], StateGeometry.folding())
+        return forward, forward.epilogue(choose)
+
+    async def reply(ids):
+        (prefill, first), text, seen = build(ids + chat.cue()), chat.Decoder(), []
+
+        def on_token(t):
+            seen.append(t)
+            match text.feed([t]):
+                case chat.Event.Delta(piece):
+                    session.send(piece)
+            return t not in stops
+
+        pipe.submit(prefill)
+        if on_token(await first):
+            await pipe.run_ahead(decode, input.get("max_tokens", 256) - 1, on_token)
+        session.send("\n")
+        return seen
+
+    decode, _ = build(token)
+    message, turns, ids = input.get("prompt"), 0, []
+    while True:
+        if message is None:
+            pipe.park()
+            try:
+                message = await session.receive()
+            except EOFError:
+                return {"turns": turns, "tokens": state.folded()}
+        if turns:
+            ids += chat.user(message)
+        elif "system" in input:
+            ids = chat.system_user(input["system"], message)
+        else:
+            ids = chat.first_user(message)
+        seen = await reply(ids)
+        # A stop token is sampled but not embedded: the seal takes its place.
+        ids = [t for t in seen[-1:] if t not in stops] + chat.seal()
+        message, turns = None, turns + 1
