@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from worker.model import vllm_environment
 from worker.model.base import Batch, Model, Progress
 
 __all__ = ["Batch", "Model", "Progress", "load"]
@@ -32,14 +33,18 @@ def load(
         limits = {"page_size": page_size, "context_length": max_context}
         chosen = {key: value for key, value in limits.items() if value is not None}
         return TinyModel(name=name, **chosen)
-    from worker.model.vllm_model import load_vllm
+    report = progress or (lambda share, what: None)
+    vllm_environment.prepare()
+    with vllm_environment.stdout_on_stderr():
+        report(0.0, "importing vLLM")
+        from worker.model.vllm_model import load_vllm
 
-    return load_vllm(
-        path,
-        name=name,
-        dtype=dtype,
-        device=device,
-        max_context=max_context,
-        page_size=page_size,
-        progress=progress,
-    )
+        return load_vllm(
+            path,
+            name=name,
+            dtype=dtype,
+            device=device,
+            max_context=max_context,
+            page_size=page_size,
+            progress=report,
+        )

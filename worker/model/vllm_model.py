@@ -1,0 +1,211 @@
+"""A model whose layers and attention kernels are vLLM's; pages, batches and scheduling are ours.
+
+One forward is: our `Batch` renamed to vLLM's attention metadata, vLLM's module, the readout rows.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from vllm.config import VllmConfig
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.v1.attention.backend import AttentionMetadataBuilder, CommonAttentionMetadata
+from vllm.v1.attention.backends.utils import (
+    get_supported_kv_cache_layouts,
+    record_kv_cache_layout,
+)
+from vllm.v1.kv_cache_interface import AttentionSpec
+from vllm.v1.kv_cache_layout import KVCacheLayout
+
+from ipc.types import ModelInfo
+from worker.model.base import Batch, Progress
+from worker.model.vllm_loading import (
+    join_world_of_one,
+    load_module,
+    make_config,
+    set_current_vllm_config,
+)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Layers that share a KV shape, and so one tensor, and one attention metadata a forward."""
+
+    spec: AttentionSpec
+    builder: AttentionMetadataBuilder
+    names: list[str]
+
+
+def load_vllm(
+    path: str,
+    *,
+    name: str,
+    dtype: str,
+    device: str,
+    max_context: int | None,
+    page_size: int | None,
+    progress: Progress,
+) -> VllmModel:
+    """Loads the model folder `path`. Raises ValueError for a model that cannot be served."""
+    config = make_config(
+        path, dtype=dtype, device=device, max_context=max_context, page_size=page_size
+    )
+    with set_current_vllm_config(config):
+        join_world_of_one()
+        return VllmModel(load_module(config, progress), config, name=name, path=path)
+
+
+class VllmModel:
+    """Implements `worker.model.base.Model`."""
+
+    def __init__(self, module: nn.Module, config: VllmConfig, *, name: str, path: str) -> None:
+        self.page_size: int = config.cache_config.block_size
+        self.device: torch.device = config.device_config.device
+        self._module = module
+        self._config = config
+        self._layers: dict[str, AttentionLayerBase] = _attention_layers(config)
+        self._layout = _choose_layout(self._layers, config)
+        self._groups = self._group_layers()
+        self._kv: list[Tensor] = []
+        self.info = _describe(config, name, path)
+
+    def page_bytes(self) -> int:
+        return sum(group.spec.page_size_bytes * len(group.names) for group in self._groups)
+
+    def allocate(self, num_pages: int) -> None:
+        if self._kv:
+            raise RuntimeError("pages are allocated once")
+        for group in self._groups:
+            shape = (
+                len(group.names),
+                num_pages,
+                group.spec.num_kv_heads,
+                self.page_size,
+                group.spec.head_size + group.spec.head_size_v,
+            )
+            kv = _zeros(shape, self._layout.stride_order, group.spec.dtype, self.device)
+            for name, layer_kv in zip(group.names, kv):
+                self._layers[name].bind_kv_cache(layer_kv)
+            self._kv.append(kv)
+        self._config.cache_config.num_gpu_blocks = num_pages
+
+    def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
+        if not pairs:
+            return
+        sources, destinations = torch.tensor(pairs, device=self.device).unbind(1)
+        for kv in self._kv:  # [layer, page, …]
+            kv.index_copy_(1, destinations, kv.index_select(1, sources))
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> Tensor:
+        metadata, slots = self._metadata(batch)
+        with set_forward_context(
+            metadata, self._config, num_tokens=batch.num_rows, slot_mapping=slots
+        ):
+            hidden = self._module(input_ids=batch.token_ids, positions=batch.positions)
+        return hidden[batch.readout_rows]
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        if len(hidden) == 0:
+            shape = (0, self.info.output_vocab_size)
+            return torch.empty(shape, dtype=torch.float32, device=self.device)
+        return self._module.compute_logits(hidden).float()
+
+    def _metadata(self, batch: Batch) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """Attention metadata and slots, by layer name."""
+        common = CommonAttentionMetadata(
+            query_start_loc=batch.query_indptr,
+            query_start_loc_cpu=batch.query_indptr_host,
+            seq_lens=batch.kv_lens,
+            num_reqs=batch.num_lanes,
+            num_actual_tokens=batch.num_rows,
+            max_query_len=batch.max_query_len,
+            max_seq_len=batch.max_kv_len,
+            block_table_tensor=batch.page_table,
+            slot_mapping=batch.slot_mapping,
+            positions=batch.positions,
+            causal=True,
+        )
+        metadata: dict[str, object] = {}
+        for group in self._groups:
+            metadata.update(dict.fromkeys(group.names, group.builder.build(0, common)))
+        return metadata, dict.fromkeys(metadata, batch.slot_mapping)
+
+    def _group_layers(self) -> list[_Group]:
+        names: dict[tuple[type, AttentionSpec], list[str]] = {}
+        for name, layer in self._layers.items():
+            spec = layer.get_kv_cache_spec(self._config)
+            if not isinstance(spec, AttentionSpec) or spec.block_size != self.page_size:
+                raise ValueError(
+                    f"layer {name} keeps {type(spec).__name__} state in blocks of"
+                    f" {getattr(spec, 'block_size', None)}: only attention layers with pages of"
+                    f" {self.page_size} slots can be served"
+                )
+            names.setdefault((layer.get_attn_backend(), spec), []).append(name)
+        return [
+            _Group(
+                spec, backend.get_builder_cls()(spec, group, self._config, self.device), group
+            )
+            for (backend, spec), group in names.items()
+        ]
+
+
+def _attention_layers(config: VllmConfig) -> dict[str, AttentionLayerBase]:
+    layers = config.compilation_config.static_forward_context
+    return {name: layer for name, layer in layers.items() if isinstance(layer, AttentionLayerBase)}
+
+
+def _choose_layout(layers: dict[str, AttentionLayerBase], config: VllmConfig) -> KVCacheLayout:
+    """The layout that the kernels like best among those that keep each layer's pages together."""
+    backends = {layer.get_attn_backend() for layer in layers.values()}
+    layouts = get_supported_kv_cache_layouts(backends)
+    layout = next(layout for layout in layouts if layout.is_layer_compact)
+    record_kv_cache_layout(config.cache_config, layout.name)
+    return layout
+
+
+def _zeros(
+    shape: tuple[int, ...], stride_order: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Zeros of a logical shape whose dimensions lie in memory in `stride_order`.
+
+    On the CPU, memory is taken from the system page by page as it is first written: `torch.zeros`
+    would write all of it.
+    """
+    physical = [shape[dimension] for dimension in stride_order]
+    if device.type == "cpu":
+        size = torch.Size(shape).numel() * dtype.itemsize
+        zeros = torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(physical)
+    else:
+        zeros = torch.zeros(physical, dtype=dtype, device=device)
+    return zeros.permute([stride_order.index(dimension) for dimension in range(len(shape))])
+
+
+def _describe(config: VllmConfig, name: str, path: str) -> ModelInfo:
+    model = config.model_config
+    output_vocab_size = model.get_vocab_size()
+    return ModelInfo(
+        name=name,
+        architecture=model.hf_config.model_type,
+        path=path,
+        vocab_size=_tokenizer_size(path) or output_vocab_size,
+        output_vocab_size=output_vocab_size,
+        layers=model.get_total_num_hidden_layers(),
+        width=model.get_hidden_size(),
+        context_length=model.max_model_len,
+        dtype=str(model.dtype).removeprefix("torch."),
+        outputs=("logits", "hidden"),
+    )
+
+
+def _tokenizer_size(path: str) -> int | None:
+    """Number of ids that the tokenizer spells; None without a tokenizer file."""
+    file = Path(path) / "tokenizer.json"
+    return Tokenizer.from_file(str(file)).get_vocab_size() if file.is_file() else None
