@@ -1,0 +1,114 @@
+"""The example programs of the contract, as they stand, show what their headings say."""
+
+import json
+
+import pytest
+
+from tests.end_to_end.conftest import PROGRAMS
+
+pytestmark = pytest.mark.model
+FRANCE = {"prompt": "The capital of France is", "max_tokens": 12}
+STORY = {"prompt": "Once upon a time there was a fox who", "max_tokens": 24}
+
+
+@pytest.fixture(scope="session")
+def reference(model_path):
+    """Greedy continuation by transformers in float32: `reference(prompt, n)`, token ids."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
+
+    def generate(prompt: str | list[int], n: int) -> list[int]:
+        ids = tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
+        out = model.generate(
+            torch.tensor([ids]), max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=2
+        )
+        return out[0, len(ids) :].tolist()
+
+    generate.tokenizer = tokenizer
+    return generate
+
+
+def test_greedy_tokens_equal_transformers_and_frozen_counts_the_embedded_rows(result, reference):
+    for value in (FRANCE, STORY):
+        got = result(PROGRAMS / "greedy.py", value)
+        prompt = reference.tokenizer(value["prompt"])["input_ids"]
+        assert got["frozen"] == len(prompt) + value["max_tokens"] - 1
+        want = reference.tokenizer.decode(got["tokens"])
+        assert got["text"] == want
+        assert stop_at_end(got["tokens"]) == stop_at_end(reference(value["prompt"], value["max_tokens"]))
+
+
+def stop_at_end(tokens: list[int], stop: int = 2) -> list[int]:
+    """transformers forbids the stop token with `min_new_tokens`: compare up to it."""
+    return tokens[: tokens.index(stop)] if stop in tokens else tokens
+
+
+def test_completion_tokens_equal_transformers(pie, reference):
+    done = pie("run", "inferlets/completion.py", "--input", json.dumps({**FRANCE, "max_tokens": 8}))
+    assert done.returncode == 0, done.stderr
+    tokens = json.loads(done.stdout)["tokens"]
+    assert stop_at_end(tokens) == stop_at_end(reference(FRANCE["prompt"], 8))[: len(tokens)]
+
+
+def test_streaming_chat_arrives_in_pieces_and_continues_the_same_state(pie, reference):
+    value = {"system": "You answer briefly.", "user": "Name a colour.", "max_tokens": 24}
+    done = pie(
+        "run", PROGRAMS / "streaming_chat.py", "--events", "--input", json.dumps(value),
+        stdin="Another one?\nbye\n",
+    )  # fmt: skip
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    pieces = [e["message"] for e in events if e["event"] == "message"]
+    assert len(pieces) > 4
+    returned = events[-1]
+    assert returned["event"] == "return" and returned["value"]["turns"] == 2
+    assert returned["value"]["frozen"] == frozen_by_replay(reference.tokenizer, value, pieces)
+
+
+def frozen_by_replay(tokenizer, value: dict, pieces: list[str]) -> int:
+    """Rows of the template's rendering up to the last reply's body: its stop is not embedded."""
+    text = "".join(pieces)
+    bodies = [len(tokenizer(text, add_special_tokens=False)["input_ids"])]
+    history = [
+        {"role": "system", "content": value["system"]}, {"role": "user", "content": value["user"]},
+    ]  # fmt: skip
+    opening = tokenizer.apply_chat_template(history, add_generation_prompt=True, return_dict=True)
+    later = "<|im_end|>\n<|im_start|>user\nAnother one?<|im_end|>\n<|im_start|>assistant\n"
+    later_ids = tokenizer(later, add_special_tokens=False)["input_ids"]
+    return len(opening["input_ids"]) + len(later_ids) + sum(bodies)
+
+
+def test_equal_seeds_give_equal_text_and_other_seeds_other_text(result):
+    first = result(PROGRAMS / "nucleus.py", {**STORY, "seed": 3})
+    assert result(PROGRAMS / "nucleus.py", {**STORY, "seed": 3}) == first
+    assert result(PROGRAMS / "nucleus.py", {**STORY, "seed": 4}) != first
+
+
+def test_top_p_of_zero_is_greedy(result):
+    sampled = result(PROGRAMS / "nucleus.py", {**STORY, "top_p": 0, "temperature": 1})
+    assert sampled["tokens"] == result(PROGRAMS / "greedy.py", STORY)["tokens"]
+
+
+def test_best_of_n_computes_the_prompt_once_and_scores_the_best(result, reference):
+    value = {"prompt": "Tell me a joke.", "max_tokens": 16, "n": 4}
+    got = result(PROGRAMS / "best_of_n.py", value)
+    chat = [{"role": "user", "content": value["prompt"]}]
+    ids = reference.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
+    assert got["prompt_tokens"] == len(ids["input_ids"]) - 1
+    alone = [result(PROGRAMS / "best_of_n.py", {**value, "n": 1, "seed": i}) for i in range(4)]
+    best = max(alone, key=lambda r: r["score"])
+    assert got["text"] == best["text"]
+    assert got["score"] == pytest.approx(best["score"], abs=1e-3)
+
+
+def test_equal_seeds_in_all_branches_give_equal_branches(result, app):
+    source = (PROGRAMS / "best_of_n.py").read_text()
+    same = source.replace('input.get("seed", 0) + i', 'input.get("seed", 0)').replace(
+        "score, ids = max(await", "branches = list(await"
+    )
+    start = same.index("    return {\"score\"")
+    path = app(same[:start] + "    return [ids for _, ids in branches]\n")
+    branches = result(path, {"prompt": "Tell me a joke.", "max_tokens": 12, "n": 3})
+    assert branches[0] == branches[1] == branches[2] and len(branches[0]) > 3
