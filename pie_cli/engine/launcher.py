@@ -1,0 +1,314 @@
+"""The trusted side of launching: starts the zygote, asks it for processes, hears of their ends.
+
+Belongs to the hub's event loop. A process's identity is the socket that `launch` returns: what
+arrives there came from that process, whatever it says. Never reads or writes that socket itself.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pie_cli.engine import control
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+# `-I`: no PYTHON* variables, no user site, no current folder on the import path.
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from pie_cli.engine import zygote; "
+    "zygote.main(sys.argv[2:], sys.argv[1])"
+)
+
+_START_TIMEOUT = 60.0  # seconds; a cold disk needs several
+_CLOSE_TIMEOUT = 5.0
+
+
+class LaunchError(Exception):
+    """The zygote could not be started, or it is not running."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one process may use."""
+
+    memory: int = 1 << 30  # bytes, beyond what the loaded SDK takes
+    cpu: int = 24 * 3600  # seconds
+    descriptors: int = 64
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended."""
+
+    status: int  # exit code, or minus the signal
+    cpu: float  # seconds, user and system
+    max_rss: int  # bytes
+    setup_failed: str | None  # set: it never ran, since it could not be confined
+
+
+@dataclass
+class Launched:
+    """One process. `sock` is the trusted end of its only way out, and belongs to the caller."""
+
+    launch_id: int
+    sock: socket.socket
+    exited: "asyncio.Future[Exit]"
+    pid: int | None = None  # known a moment after the launch
+
+
+@dataclass
+class _Child:
+    launched: Launched
+    pidfd: int | None = None
+    pending: list[int] = field(default_factory=list)  # signals asked for before the pidfd came
+
+
+class Launcher:
+    """One zygote and its children. `start` may be called again after the zygote died."""
+
+    def __init__(
+        self,
+        tier: str,
+        model_path: str | None,
+        log_path: str | None,
+        *,
+        entry: str | None = None,
+        on_death: Callable[[], None] | None = None,
+    ) -> None:
+        """`entry` (`module:function`, called with the descriptor) is for tests.
+
+        `on_death` is called when the zygote ends unasked; every process has ended then.
+        """
+        self.tier = tier
+        self.model_path = model_path
+        self.log_path = log_path
+        self.entry = entry
+        self.on_death = on_death
+        self._process: asyncio.subprocess.Process | None = None
+        self._link: socket.socket | None = None
+        self._base_size = 0
+        self._last_id = 0
+        self._children: dict[int, _Child] = {}
+        self._unsent: deque[tuple[control.Launch, int]] = deque()
+
+    @property
+    def zygote_pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start the zygote and wait until it is ready. Raises LaunchError."""
+        if self._link:
+            raise LaunchError("the zygote runs already")
+        raise_descriptor_limit()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            with theirs:
+                self._process = await self._spawn(theirs.fileno())
+            await asyncio.wait_for(_ready(ours), _START_TIMEOUT)
+        except (OSError, EOFError, TimeoutError) as error:
+            ours.close()
+            raise LaunchError(await self._failed_start(error)) from error
+        self._base_size = address_space(self._process.pid)
+        self._link = ours
+        asyncio.get_running_loop().add_reader(ours, self._read_reports)
+
+    async def _spawn(self, descriptor: int) -> asyncio.subprocess.Process:
+        with contextlib.ExitStack() as stack:
+            log = asyncio.subprocess.DEVNULL
+            if self.log_path:
+                log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                stack.callback(os.close, log)
+            return await asyncio.create_subprocess_exec(
+                *self._command(descriptor),
+                env=clean_environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,
+                pass_fds=(descriptor,),
+                start_new_session=True,  # a Ctrl-C in the terminal is for the engine alone
+            )
+
+    def _command(self, descriptor: int) -> list[str]:
+        command = [sys.executable, "-I", "-c", _BOOT, _ROOT]
+        command += ["--control", str(descriptor), "--tier", self.tier]
+        if self.model_path:
+            command += ["--model", os.path.abspath(self.model_path)]
+        if self.entry:
+            command += ["--entry", self.entry]
+        return command
+
+    async def _failed_start(self, error: Exception) -> str:
+        where = f"see `{self.log_path}`" if self.log_path else "it has no log file"
+        if self._process is None:
+            return f"the zygote could not be started: {error}"
+        if isinstance(error, TimeoutError):
+            self._process.kill()
+            await self._process.wait()
+            return f"the zygote was not ready after {_START_TIMEOUT:.0f} s; {where}"
+        status = await self._process.wait()
+        return f"the zygote ended while starting, with status {status}; {where}"
+
+    async def launch(self, limits: Limits) -> Launched:
+        """Ask for one process. Its confinement is under way when this returns."""
+        if not self._link:
+            raise LaunchError("the zygote is not running")
+        self._last_id += 1
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        exited = asyncio.get_running_loop().create_future()
+        launched = Launched(self._last_id, ours, exited)
+        self._children[launched.launch_id] = _Child(launched)
+        size = self._base_size + limits.memory
+        message = control.Launch(launched.launch_id, size, limits.cpu, limits.descriptors)
+        self._unsent.append((message, theirs.detach()))
+        self._send_launches()
+        return launched
+
+    def _send_launches(self) -> None:
+        """Send what the socket takes now; the rest when it takes more.
+
+        Never waits: a zygote that waits for us to read its reports would wait for ever.
+        """
+        loop = asyncio.get_running_loop()
+        while self._unsent:
+            message, descriptor = self._unsent[0]
+            try:
+                control.send(self._link, message, descriptor)
+            except BlockingIOError:
+                loop.add_writer(self._link, self._send_launches)
+                return
+            except ConnectionError:
+                self._died()
+                return
+            self._unsent.popleft()
+            os.close(descriptor)
+        loop.remove_writer(self._link)
+
+    def kill(self, launch_id: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal. Nothing happens when the process has ended already."""
+        child = self._children.get(launch_id)
+        if child is None:
+            return
+        if child.pidfd is None:
+            child.pending.append(number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child.pidfd, number)
+
+    def _read_reports(self) -> None:
+        while self._link:
+            try:
+                data, descriptors = control.receive(self._link)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                self._died()
+                return
+            match control.decode_report(data):
+                case control.Spawned(launch_id, pid):
+                    self._spawned(launch_id, pid, descriptors)
+                case control.Exited() as report:
+                    self._exited(report)
+
+    def _spawned(self, launch_id: int, pid: int, descriptors: list[int]) -> None:
+        child = self._children[launch_id]
+        child.launched.pid = pid
+        # Without a pidfd (our table was full) it is opened by number; the zygote may have reaped
+        # the process in between, so this is the exception.
+        child.pidfd = descriptors[0] if descriptors else os.pidfd_open(pid)
+        for number in child.pending:
+            self.kill(launch_id, number)
+        child.pending.clear()
+
+    def _exited(self, report: control.Exited) -> None:
+        end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed)
+        self._finish(self._children.pop(report.launch_id), end)
+
+    def _finish(self, child: _Child, end: Exit) -> None:
+        if child.pidfd is not None:
+            os.close(child.pidfd)
+        if not child.launched.exited.done():
+            child.launched.exited.set_result(end)
+
+    def _died(self) -> None:
+        self._disconnect()
+        if self.on_death:
+            self.on_death()
+
+    def _disconnect(self) -> None:
+        """Close the control socket, which ends the zygote, and with it every child."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._link)
+        loop.remove_writer(self._link)
+        self._link.close()
+        self._link = None
+        for _, descriptor in self._unsent:
+            os.close(descriptor)
+        self._unsent.clear()
+        for launch_id in list(self._children):
+            self.kill(launch_id)
+            self._finish(self._children.pop(launch_id), Exit(-signal.SIGKILL, 0.0, 0, None))
+
+    async def close(self) -> None:
+        """End the zygote and all children, and wait until they are gone."""
+        if not self._link:
+            return
+        ends = [child.launched.exited for child in self._children.values()]
+        for launch_id in list(self._children):
+            self.kill(launch_id)
+        if ends:
+            await asyncio.wait(ends, timeout=_CLOSE_TIMEOUT)
+        if self._link:  # else the zygote died meanwhile
+            self._disconnect()
+        try:
+            await asyncio.wait_for(self._process.wait(), _CLOSE_TIMEOUT)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+async def _ready(link: socket.socket) -> None:
+    data = await asyncio.get_running_loop().sock_recv(link, control.MAX_MESSAGE)
+    if not data:
+        raise EOFError
+    if not isinstance(control.decode_report(data), control.Ready):
+        raise OSError("the zygote spoke before it was ready")
+
+
+def clean_environment() -> dict[str, str]:
+    """What the zygote sees. Children can read it: nothing of the user's environment."""
+    environment = {
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        # Children have no threads, so libraries must not try to start any.
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAYON_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+    libraries = os.environ.get("LD_LIBRARY_PATH")  # some Python builds cannot start without it
+    return environment | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
+
+
+def address_space(pid: int) -> int:
+    """Bytes that a process has mapped."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def raise_descriptor_limit() -> None:
+    """Two descriptors per process: the usual soft limit of 1,024 is too low for many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,218 @@
+"""The zygote: a fresh Python with the SDK loaded that forks one confined child per launch.
+
+Owns nothing of an inferlet: no code, no input, no secret passes through here, because every
+child can read what this process ever had in memory. Never starts a thread: a fork copies only
+the calling one, and locks that others hold would stay locked for good.
+"""
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from pie_cli.engine import control
+from pie_cli.sandbox import linux, policy
+
+DEFAULT_ENTRY = "inferlet.runtime.launch:run"
+SETUP_FAILED = 70  # exit code of a child that could not be confined
+UNCAUGHT = 71  # exit code of a child whose entry function raised
+
+# Loaded before the first fork, so that children share them and need not read files.
+PRELOADED = ("asyncio", "json", "mimetypes", "msgspec", "numpy", "tokenizers", "jinja2")
+
+Entry = Callable[[int], int | None]
+
+
+class Zygote:
+    """Answers Launch messages until its control socket closes; children then die by signal."""
+
+    def __init__(self, link: socket.socket, entry: Entry, confinement: linux.Confinement) -> None:
+        self.link = link
+        self.entry = entry
+        self.confinement = confinement
+        self.pid = os.getpid()
+        self.launch_ids: dict[int, int] = {}  # pid -> launch id
+        self.failures: dict[int, str] = {}  # pid -> why its setup failed
+        # Children write to it while they are set up, and only then: see `linux.enter`.
+        self.failure_reader, self.failure_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wakeup_reader, self.wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """The loop: launch, reap, report. Returns when the launcher is gone."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.wakeup_writer, warn_on_full_buffer=False)
+        poller = select.poll()
+        poller.register(self.link, select.POLLIN)
+        poller.register(self.wakeup_reader, select.POLLIN)
+        control.send(self.link, control.Ready())
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll()}
+            if self.wakeup_reader in ready:
+                os.read(self.wakeup_reader, 4096)
+                self.reap()
+            if self.link.fileno() in ready:
+                data, descriptors = control.receive(self.link)
+                if not data:
+                    return
+                self.launch(control.decode_launch(data), descriptors)
+
+    def launch(self, request: control.Launch, descriptors: list[int]) -> None:
+        """Fork one child for `request`, whose socket is the only descriptor."""
+        if not descriptors:  # our table was full: the kernel dropped it
+            self.refuse(request, "no descriptor arrived: too many open files in the zygote")
+            return
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(descriptors[0])
+            self.refuse(request, f"fork: {error}")
+            return
+        if pid == 0:
+            self.become_child(request, descriptors[0])
+        os.close(descriptors[0])
+        self.launch_ids[pid] = request.launch_id
+        pidfd = os.pidfd_open(pid)  # cannot be another process: we have not reaped it
+        control.send(self.link, control.Spawned(request.launch_id, pid), pidfd)
+        os.close(pidfd)
+
+    def refuse(self, request: control.Launch, reason: str) -> None:
+        control.send(self.link, control.Exited(request.launch_id, SETUP_FAILED, 0.0, 0, reason))
+
+    def become_child(self, request: control.Launch, channel: int) -> None:
+        """Confine this new process and run the entry function. Never returns."""
+        code = SETUP_FAILED
+        try:
+            bounds = policy.Bounds(request.address_space, request.cpu, request.descriptors)
+            self.confinement.enter(bounds, {channel}, self.failure_writer, self.pid)
+            code = UNCAUGHT
+            reseed_numpy()
+            gc.enable()
+            code = self.entry(channel) or 0
+        except linux.SetupFailed as error:
+            line = f"{os.getpid()} {error}".replace("\n", " ")
+            os.write(self.failure_writer, line.encode()[:512] + b"\n")  # < PIPE_BUF: atomic
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else UNCAUGHT
+        except BaseException:
+            code = UNCAUGHT
+        finally:
+            os._exit(code & 0xFF)
+
+    def reap(self) -> None:
+        """Collect every child that has ended and report it."""
+        while self.launch_ids:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if not pid:
+                return
+            self.read_failures()
+            exited = control.Exited(
+                launch_id=self.launch_ids.pop(pid),
+                status=os.waitstatus_to_exitcode(status),
+                cpu=usage.ru_utime + usage.ru_stime,
+                max_rss=usage.ru_maxrss * 1024,
+                setup_failed=self.failures.pop(pid, None),
+            )
+            control.send(self.link, exited)
+
+    def read_failures(self) -> None:
+        try:
+            lines = os.read(self.failure_reader, 1 << 16).decode(errors="replace").splitlines()
+        except BlockingIOError:
+            return
+        for line in lines:
+            pid, _, reason = line.partition(" ")
+            self.failures[int(pid)] = reason
+
+
+def reseed_numpy() -> None:
+    """Children of one parent would all draw the same numbers from numpy's global generator."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def resolve(entry: str) -> Entry:
+    """`module:function`, imported."""
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def preload(entry: str, model_path: str | None) -> Entry:
+    """Import all that children may need, so that it is shared and needs no reading."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    sys.modules["mimetypes"].init()  # reads /etc/mime.types, which children may not
+    time.tzset()
+    function = resolve(entry)
+    if entry == DEFAULT_ENTRY:
+        importlib.import_module("inferlet")
+        resolve("inferlet.runtime.launch:preload")(model_path)
+    return function
+
+
+def package_folders() -> list[str]:
+    """Folders of our own packages that inferlets may import lazily."""
+    loaded = (sys.modules.get(name) for name in ("inferlet", "ipc"))
+    return [folder for module in loaded if module for folder in module.__path__]
+
+
+def forget_import_root(root: str) -> None:
+    """An inferlet's `import x` must not look beside our packages, where it may not read."""
+    while root in sys.path:
+        sys.path.remove(root)
+    sys.path_importer_cache.pop(root, None)
+    sys.dont_write_bytecode = True
+
+
+def check_single_threaded() -> None:
+    """Refuse to serve with more than one thread; see the module's docstring."""
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        sys.exit(f"error: the zygote has {threads} threads after loading; it cannot fork safely")
+
+
+def null_stdio() -> None:
+    """0 and 1 become /dev/null. 2 stays the log until a child is forked."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="zygote")
+    parser.add_argument("--control", type=int, required=True, help="descriptor of the socket")
+    parser.add_argument("--tier", choices=policy.TIERS, required=True)
+    parser.add_argument("--model", help="folder with tokenizer.json and the chat template")
+    parser.add_argument("--entry", default=DEFAULT_ENTRY, help="module:function; gets the socket")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str], import_root: str) -> None:
+    """Load, prepare the confinement, and serve. `import_root` is the folder of our packages."""
+    options = parse(arguments)
+    os.chdir("/")
+    linux.close_all_but({options.control})
+    null_stdio()
+    entry = preload(options.entry, options.model)
+    forget_import_root(import_root)
+    readable = policy.readable_paths(package_folders())
+    confinement = linux.Confinement(options.tier, readable)
+    if options.tier != policy.NONE:
+        linux.drop_privileges()
+    check_single_threaded()
+    gc.collect()
+    gc.disable()
+    gc.freeze()  # a full collection in a child would touch, and so copy, every shared page
+    link = socket.socket(fileno=options.control)
+    link.setblocking(True)
+    with contextlib.suppress(ConnectionError):  # the launcher is gone
+        Zygote(link, entry, confinement).serve()
+    os._exit(0)  # at once: children die with us

@@ -1,0 +1,1 @@
+"""The sandbox of an inferlet process: what is allowed, how it is enforced, and the probe."""
