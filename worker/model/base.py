@@ -25,7 +25,8 @@ class Batch:
 
     Rows of lane i are `[query_indptr[i], query_indptr[i + 1])`. Its row j of q reads the slots
     `[0, kv_lens[i] - q + j + 1)` of its pages: causal, aligned to the *end* of the readable part,
-    whatever `positions` says (positions only turn the rotary embedding). Each lane has at least one row.
+    whatever `positions` says (positions only turn the rotary embedding). Each lane has at least one
+    row, and every token id is a legal one.
     """
 
     token_ids: Tensor  # int64 [R]
@@ -54,11 +55,17 @@ class Model(Protocol):
         ...
 
     def allocate(self, num_pages: int) -> None:
-        """Makes pages 0 … num_pages - 1, once, before the first forward. Memory is touched on first write."""
+        """Makes pages 0 … num_pages - 1, once, before the first forward.
+
+        On the CPU a page takes memory when it is first written, not before.
+        """
         ...
 
     def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
-        """Copies whole pages, (source, destination), in every layer. No page may be both, nor twice a destination."""
+        """Copies whole pages, (source, destination), in every layer.
+
+        All sources are read before any destination is written; no page is twice a destination.
+        """
         ...
 
     def forward(self, batch: Batch) -> Tensor:
