@@ -1,0 +1,142 @@
+"""An arena: zygotes whose children run `attacks.run`, and things worth attacking."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pie_cli.engine.launcher import Exit, Launched, Launcher, Limits
+from pie_cli.sandbox import policy
+from tests.sandbox import attacks
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 30.0
+SMALL = Limits(memory=64 << 20, cpu=20, descriptors=64)
+
+
+@dataclass
+class Outcome:
+    """What one child did, and how it ended."""
+
+    outcome: str | None  # None: it ended without an answer
+    result: object
+    exit: Exit
+
+
+class Arena:
+    """Runs functions of `attacks` in children of one zygote."""
+
+    def __init__(self, tier: str = policy.REDUCED, entry: str = "tests.sandbox.attacks:run") -> None:
+        self.loop = asyncio.new_event_loop()
+        self.deaths = 0
+        self.launcher = Launcher(tier, None, None, entry=entry, on_death=self._died)
+        self.run(self.launcher.start())
+
+    def _died(self) -> None:
+        self.deaths += 1
+
+    def run(self, task):
+        return self.loop.run_until_complete(asyncio.wait_for(task, TIMEOUT))
+
+    def close(self) -> None:
+        self.run(self.launcher.close())
+        self.loop.close()
+
+    async def start(self, name: str, arguments: dict | None = None, limits: Limits = SMALL):
+        launched = await self.launcher.launch(limits)
+        request = json.dumps({"name": name, "arguments": arguments or {}}) + "\n"
+        await self.loop.sock_sendall(launched.sock, request.encode())
+        return launched
+
+    async def finish(self, launched: Launched) -> Outcome:
+        answer = b""
+        with launched.sock:
+            while not answer.endswith(b"\n"):
+                try:
+                    part = await self.loop.sock_recv(launched.sock, 1 << 16)
+                except ConnectionResetError:  # it ended without reading
+                    break
+                if not part:
+                    break
+                answer += part
+        end = await launched.exited
+        read = json.loads(answer) if answer else {"outcome": None, "result": None}
+        return Outcome(read["outcome"], read["result"], end)
+
+    async def attack(self, name: str, arguments: dict | None = None, limits: Limits = SMALL):
+        return await self.finish(await self.start(name, arguments, limits))
+
+    def outcome(self, name: str, arguments: dict | None = None, limits: Limits = SMALL) -> Outcome:
+        return self.run(self.attack(name, arguments, limits))
+
+
+@pytest.fixture(scope="session")
+def confined() -> Iterator[Arena]:
+    """Shared by tests that do not harm the zygote."""
+    arena = Arena()
+    yield arena
+    arena.close()
+
+
+@pytest.fixture(scope="module")
+def confined_programs() -> Iterator[Arena]:
+    """Children run `programs.run`."""
+    arena = Arena(entry="tests.sandbox.programs:run")
+    yield arena
+    arena.close()
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    """A zygote of its own."""
+    arena = Arena()
+    yield arena
+    arena.close()
+
+
+@pytest.fixture
+def targets(tmp_path: Path) -> Iterator[dict]:
+    """A world-writable folder, listening sockets and a victim process."""
+    tmp_path.chmod(0o777)
+    (tmp_path / "secret").write_text("a secret")
+    (tmp_path / "shortcut").symlink_to("/etc/passwd")
+    victim = subprocess.Popen(["sleep", "600"])
+    # Socket names are at most 108 bytes long, so they are bound relative to the folder.
+    here = os.open(".", os.O_RDONLY)
+    os.chdir(tmp_path)
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as stream:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram:
+            tcp.bind(("127.0.0.1", 0))
+            tcp.listen()
+            stream.bind("stream")
+            stream.listen()
+            datagram.bind("datagram")
+            os.fchdir(here)
+            os.close(here)
+            yield {
+                "folder": str(tmp_path),
+                "tcp_port": tcp.getsockname()[1],
+                "victim": victim.pid,
+                "root": str(ROOT),
+                "site_packages": sysconfig.get_path("purelib"),
+            }
+    victim.kill()
+    victim.wait()
+
+
+def in_the_open(name: str, arguments: dict) -> str:
+    """The outcome of an attack in a process without any sandbox."""
+    command = [sys.executable, "-I", attacks.__file__, name, json.dumps(arguments)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT)
+    if not done.stdout:
+        return f"no answer, status {done.returncode}: {done.stderr.decode()[-500:]}"
+    answer = json.loads(done.stdout)
+    return answer["outcome"] if answer["outcome"] == "escaped" else str(answer)

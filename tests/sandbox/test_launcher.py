@@ -1,0 +1,168 @@
+"""Processes start, end, are told of, and are never left behind."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from pie_cli.engine import zygote
+from pie_cli.engine.launcher import Launcher, LaunchError, Limits
+from pie_cli.sandbox import policy
+from tests.sandbox.conftest import SMALL, TIMEOUT, Arena, in_the_open
+
+
+async def gone(pid: int) -> bool:
+    """Whether a process that is not our child ends: its orphan is reaped by somebody else."""
+    for _ in range(int(TIMEOUT * 100)):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def start_sleepers(arena: Arena, count: int) -> list:
+    sleepers = [await arena.start("sleep") for _ in range(count)]
+    while any(sleeper.pid is None for sleeper in sleepers):
+        await asyncio.sleep(0.01)
+    return sleepers
+
+
+def test_exit_code_cpu_and_memory_are_reported(confined: Arena):
+    end = confined.outcome("exit_with", {"code": 7}).exit
+    assert (end.status, end.setup_failed) == (7, None)
+    assert 0 < end.cpu < 5
+    assert 1 << 20 < end.max_rss < 1 << 30
+
+
+def test_an_uncaught_error_is_an_exit_code_of_its_own(confined: Arena):
+    end = confined.outcome("fail").exit
+    assert (end.status, end.setup_failed) == (zygote.UNCAUGHT, None)
+
+
+def test_a_child_cannot_pretend_that_its_setup_failed(confined: Arena):
+    end = confined.outcome("exit_with", {"code": zygote.SETUP_FAILED}).exit
+    assert (end.status, end.setup_failed) == (zygote.SETUP_FAILED, None)
+
+
+def test_a_child_that_cannot_be_confined_runs_nothing(confined: Arena):
+    impossible = Limits(memory=64 << 20, cpu=20, descriptors=1 << 40)
+    ended = confined.outcome("exit_with", {"code": 0}, impossible)
+    assert ended.outcome is None
+    assert ended.exit.status == zygote.SETUP_FAILED
+    assert ended.exit.setup_failed.startswith("limit NOFILE: ")
+
+
+def test_kill_right_after_launch_and_later(confined: Arena):
+    async def scenario():
+        early = await confined.start("sleep")
+        confined.launcher.kill(early.launch_id)  # its pid is not known yet
+        (late,) = await start_sleepers(confined, 1)
+        confined.launcher.kill(late.launch_id, signal.SIGTERM)
+        return [(await confined.finish(each)).exit.status for each in (early, late)]
+
+    assert confined.run(scenario()) == [-signal.SIGKILL, -signal.SIGTERM]
+    confined.launcher.kill(1)  # ended long ago: nothing happens
+
+
+def test_many_launches_at_once_keep_their_own_sockets(confined: Arena):
+    async def scenario():
+        started = [await confined.start("exit_with", {"code": code}) for code in range(40)]
+        return [(await confined.finish(each)).exit.status for each in started]
+
+    assert confined.run(scenario()) == list(range(40))
+
+
+def test_children_draw_different_random_numbers(confined: Arena):
+    draws = [confined.outcome("draw_numbers").result for _ in range(3)]
+    assert len({tuple(draw) for draw in draws}) == len({draw[1] for draw in draws}) == 3
+
+
+def test_numpy_is_reseeded_when_it_was_loaded_before_the_fork():
+    numpy = pytest.importorskip("numpy")
+    numpy.random.seed(1)
+    first = numpy.random.random()
+    numpy.random.seed(1)
+    zygote.reseed_numpy()
+    assert numpy.random.random() != first
+
+
+def test_the_death_of_the_zygote_ends_every_child_and_is_told(arena: Arena):
+    async def scenario():
+        sleepers = await start_sleepers(arena, 3)
+        os.kill(arena.launcher.zygote_pid, signal.SIGKILL)
+        ends = [(await arena.finish(each)).exit.status for each in sleepers]
+        assert all([await gone(each.pid) for each in sleepers])
+        return ends
+
+    assert arena.run(scenario()) == [-signal.SIGKILL] * 3
+    assert arena.deaths == 1
+    with pytest.raises(LaunchError, match="not running"):
+        arena.run(arena.launcher.launch(SMALL))
+
+
+def test_children_die_with_the_zygote_without_the_launchers_help(arena: Arena, monkeypatch):
+    async def scenario():
+        sleepers = await start_sleepers(arena, 3)
+        monkeypatch.setattr(arena.launcher, "kill", lambda *_: None)
+        os.kill(arena.launcher.zygote_pid, signal.SIGKILL)
+        return all([await gone(each.pid) for each in sleepers])
+
+    assert arena.run(scenario())
+
+
+def test_a_launcher_starts_again_after_its_zygote_died(arena: Arena):
+    async def scenario():
+        os.kill(arena.launcher.zygote_pid, signal.SIGKILL)
+        while not arena.deaths:
+            await asyncio.sleep(0.01)
+        await arena.launcher.start()
+
+    arena.run(scenario())
+    assert arena.outcome("exit_with", {"code": 3}).exit.status == 3
+
+
+def test_close_leaves_nothing_behind():
+    arena = Arena()
+
+    async def scenario():
+        pids = [each.pid for each in await start_sleepers(arena, 3)]
+        pids.append(arena.launcher.zygote_pid)
+        await arena.launcher.close()
+        return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+    assert arena.run(scenario()) == []
+    assert arena.deaths == 0  # it was asked for
+    arena.loop.close()
+
+
+def test_a_zygote_that_cannot_load_says_where_to_look(tmp_path):
+    log = tmp_path / "zygote.log"
+    launcher = Launcher(policy.REDUCED, None, str(log), entry="no_such_module:run")
+    with pytest.raises(LaunchError, match=f"status 1; see `{log}`"):
+        asyncio.run(launcher.start())
+    assert "No module named 'no_such_module'" in log.read_text()
+
+
+def test_without_a_sandbox_limits_and_lifetime_still_hold(targets):
+    arena = Arena(policy.NONE)
+    try:
+        assert in_the_open("read_etc_passwd", {}) == "escaped"
+        assert arena.outcome("read_etc_passwd").outcome == "escaped"
+        assert arena.outcome("allocate_much_memory").outcome == "blocked"
+        assert arena.outcome("open_many_descriptors").outcome == "blocked"
+        descriptors = arena.outcome("open_descriptors").result
+        assert descriptors == ["device"] * 3 + ["socket"]
+
+        async def scenario():
+            sleepers = await start_sleepers(arena, 2)
+            os.kill(arena.launcher.zygote_pid, signal.SIGKILL)
+            return all([await gone(each.pid) for each in sleepers])
+
+        assert arena.run(scenario())
+    finally:
+        arena.close()
