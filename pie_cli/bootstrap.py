@@ -275,7 +275,8 @@ def choose_accelerator() -> str:
     if named:
         raise SetupError(f"PIE_ACCELERATOR is `{named}`", "set it to `cpu` or `cuda`, or unset it")
     try:
-        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=20)
+        command = ["nvidia-smi", "-L"]
+        answer = subprocess.run(command, check=False, capture_output=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return "cpu"
     return "cuda" if answer.returncode == 0 and b"GPU" in answer.stdout else "cpu"
@@ -303,7 +304,7 @@ def _name(requirement: str) -> str:
 
 
 def _run(command: list[str], message: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()
         raise SetupError(

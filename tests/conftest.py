@@ -23,9 +23,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that load a model may take longer than the 60 s after which a hang is dumped."""
     for item in items:
-        if item.get_closest_marker("model") or item.get_closest_marker("slow"):
-            if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
+        is_long = item.get_closest_marker("model") or item.get_closest_marker("slow")
+        if is_long and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ def suggest_name(source: str) -> str:
         return KNOWN_PACKAGES[package].name
     stem = Path(package).resolve().name if Path(source).is_dir() else Path(package).name
     if stem.endswith(".gguf"):
-        stem = re.sub(r"[-.](I?Q\d\w*|F16|F32|BF16)$", "", stem.removesuffix(".gguf"), flags=re.I)
+        stem = re.sub(r"(?i)[-.](I?Q\d\w*|F16|F32|BF16)$", "", stem.removesuffix(".gguf"))
     return re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._") or "model"
 
 
