@@ -79,7 +79,8 @@ class Environment:
         self.stamp = f"{accelerator}-{version}-{digest}"
         named = os.environ.get("PIE_VENV")
         self.cache = cache_folder()
-        self.folder = Path(named).expanduser().absolute() if named else self.cache / f"venv-{self.stamp}"
+        default = self.cache / f"venv-{self.stamp}"
+        self.folder = Path(named).expanduser().absolute() if named else default
         self.python = self.folder / "bin" / "python"
 
     def is_ready(self) -> bool:
@@ -154,7 +155,7 @@ class Environment:
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / OURS, "")
-        _run([sys.executable, "-m", "venv", str(self.folder)], "making a virtual environment failed")
+        _make_venv(self.folder)
 
     def _install_cpu(self) -> None:
         torch, others = _split_torch(self.requirements)
@@ -179,7 +180,8 @@ class Environment:
     def _torch_libraries(self) -> list[str]:
         """What the installed torch requires beyond our own list."""
         code = "import importlib.metadata as m; print('\\n'.join(m.requires('torch')))"
-        found = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True)
+        command = [self.python, "-I", "-c", code]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
         pinned = {_name(line) for line in _split_torch(self.requirements)[1]} | UNUSED
         lines = [line for line in found.stdout.splitlines() if "extra ==" not in line]
         return [line for line in lines if _name(line) not in pinned]
@@ -303,12 +305,14 @@ def _name(requirement: str) -> str:
     return re.split(r"[\s=<>!~;\[(]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 
 
-def _run(command: list[str], message: str) -> None:
+def _make_venv(folder: Path) -> None:
+    command = [sys.executable, "-m", "venv", str(folder)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()
         raise SetupError(
-            f"{message}:\n{said}", "on Debian and Ubuntu: `apt-get install python3-venv`"
+            f"making a virtual environment failed:\n{said}",
+            "on Debian and Ubuntu: `apt-get install python3-venv`",
         )
 
 

@@ -95,7 +95,7 @@ def _split_rule(metadata: "Metadata") -> str:
     name = metadata.get("tokenizer.ggml.pre", "default")
     if name not in SPLITS:
         raise StoreError(
-            f"`{metadata.path}` has a tokenizer that splits text by the rule `{name}`, unknown here",
+            f"`{metadata.path}` has a tokenizer whose splitting rule `{name}` is unknown here",
             hint=f"known are {', '.join(SPLITS)}; take the model's safetensors folder",
         )
     return SPLITS[name]

@@ -1,9 +1,9 @@
 """The model store: names under PIE_HOME/models, the default among them, and the Hugging Face cache.
 
 Run as `python -m worker.store VERB … --json-lines`; each line of stdout is then one object:
-`{"progress": {"what", "done", "total"}}`, `{"note": …}`, and at the end `{"result": …}` or
-`{"error": {"message", "hint"}}`. Without `--json-lines` the result alone goes to stdout. Exit codes: 0;
-2 the request is at fault; 3 the machine is; 130 interrupted. Imports no torch.
+`{"progress": {"what", "done", "total"}}`, and at the end `{"result": …}` or
+`{"error": {"message", "hint"}}`. Without `--json-lines` the result alone goes to stdout. Exit
+codes: 0; 2 the request is at fault; 3 the machine is; 130 interrupted. Imports no torch.
 
     models/NAME/            a model that the store owns (config.json, tokenizer.json, *.safetensors)
     models/NAME/pie.json    {"source"}, or {"source", "path"} when the model lies elsewhere
