@@ -1,0 +1,320 @@
+"""Recording: runs a stage function once on Tensors that stand for device values, and gives the
+program. Owns the errors at the user's line. Refuses to know passes, pipelines and the wire.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from inferlet.errors import TraceError
+from inferlet.eta import literals
+from inferlet.eta.results import Result, plan
+from inferlet.eta.tensor import Tensor
+from ipc.eta import check, encode, rules
+from ipc.eta.graph import Builder, Program
+from ipc.eta.ops import BY_NAME, Op
+from ipc.types import DType, TensorType
+
+Line = tuple[str, int]
+OutputType = Callable[[int, str], TensorType]
+
+_current: "Stage | None" = None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What one stage became."""
+
+    program: Program
+    code: bytes
+    program_id: bytes
+    channels: list[Any]  # by channel slot
+    constants: bytes  # little-endian pool, in canonical order
+    result_types: list[TensorType]
+    rebuild: Callable[[Sequence[np.ndarray]], Any]
+    returns_value: bool
+    source: dict[int, Line]  # node -> the user's line
+
+
+def current_stage() -> "Stage | None":
+    """The stage that is being recorded, if any."""
+    return _current
+
+
+def user_line() -> Line:
+    """File and line of the innermost frame outside this package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != "inferlet" and not module.startswith(("inferlet.", "ipc.")):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "<unknown>", 0
+
+
+def fail(what: str, hint: str = "") -> NoReturn:
+    """Raises TraceError for the user's current line."""
+    file, line = user_line()
+    where = f", in the {_current.label}" if _current else ""
+    text = f"{what}\n  at {file}:{line}{where}"
+    raise TraceError(f"{text}\n\nhint: {hint}" if hint else text)
+
+
+def active_stage(what: str) -> "Stage":
+    """The stage being recorded; TraceError that `what` is used outside one."""
+    if _current is None:
+        fail(
+            f"{what} is used outside a stage",
+            "device operations belong in a function given to `epilogue` or `prologue`; "
+            "on the host use numpy",
+        )
+    return _current
+
+
+class Stage:
+    """One stage while it is recorded."""
+
+    def __init__(self, kind: str, label: str, output_type: OutputType) -> None:
+        self.kind = kind
+        self.label = label
+        self._output_type = output_type
+        self._builder = Builder()
+        self._types: list[TensorType] = []
+        self._lines: list[Line] = []
+        self._constants: dict[int, bytes] = {}
+        self._channels: list[Any] = []
+        self._slots: dict[int, int] = {}  # id(channel) -> slot; `_channels` keeps them alive
+
+    # -- operations
+
+    def record(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Tensor:
+        """One op of the table. Operands are Tensors and numbers."""
+        op = BY_NAME[name]
+        values = self._with_literals(op, operands)
+        types = [self._types[value.node] for value in values]
+        try:
+            result = check.infer(op, types, attrs)
+        except rules.RuleError as error:
+            fail(error.what, error.hint)
+        return self._tensor(self._builder.add(name, [v.node for v in values], attrs), result)
+
+    def constant(self, data: np.ndarray, dtype: DType) -> Tensor:
+        try:
+            made = check.constant_type(dtype, data.shape)
+        except rules.RuleError as error:
+            fail(error.what, error.hint)
+        node = self._builder.add("constant", (), {"dtype": dtype, "shape": data.shape})
+        little = data.dtype.newbyteorder("<")
+        self._constants[node] = np.ascontiguousarray(data, little).tobytes()
+        return self._tensor(node, made)
+
+    def output(self, lane: int, name: str) -> Tensor:
+        if self.kind != "epilogue":
+            fail(
+                f"`intrinsics.output` is used in the {self.label}",
+                "model outputs exist after the forward: read them in an epilogue",
+            )
+        made = self._output_type(lane, name)
+        return self._tensor(self._builder.add("output", (), {"lane": lane, "name": name}), made)
+
+    # -- channels
+
+    def take(self, channel: Any) -> Tensor:
+        return self._channel_value(self._builder.take(self._slot(channel)), channel)
+
+    def read(self, channel: Any) -> Tensor:
+        return self._channel_value(self._builder.read(self._slot(channel)), channel)
+
+    def put(self, channel: Any, value: Any) -> None:
+        if literals.is_scalar(value):
+            value = self._literal(value, channel.dtype, f"put on {_name(channel)}")
+        self._own(value, f"put on {_name(channel)}")
+        if value.dtype != channel.dtype:
+            fail(
+                f"a {value.dtype.label} tensor is put on {_name(channel)}, "
+                f"which holds {channel.dtype.label}",
+                _cast_hint(channel.dtype),
+            )
+        target = TensorType(channel.dtype, tuple(channel.shape))
+        if TensorType(value.dtype, value.shape).size != target.size:
+            repair = rules.repair(value.shape, target.shape)
+            fail(
+                f"a tensor of shape {list(value.shape)} is put on {_name(channel)}, "
+                f"whose cells have shape {list(target.shape)}",
+                f"write `{repair}`" if repair else "make the element counts agree",
+            )
+        if value.shape != target.shape:
+            value = self.record("reshape", (value,), {"shape": target.shape})
+        self._builder.put(self._slot(channel), value.node)
+
+    def _slot(self, channel: Any) -> int:
+        slot = self._slots.setdefault(id(channel), len(self._channels))
+        if slot == len(self._channels):
+            self._channels.append(channel)
+        return slot
+
+    def _channel_value(self, node: int, channel: Any) -> Tensor:
+        return self._tensor(node, TensorType(channel.dtype, tuple(channel.shape)))
+
+    # -- values
+
+    def _tensor(self, node: int, made: TensorType) -> Tensor:
+        # The builder may add nodes of its own (fronts), and gives old ones for equal nodes.
+        while len(self._types) <= node:
+            self._types.append(made)
+            self._lines.append(user_line())
+        return Tensor(self, node, made)
+
+    def _own(self, value: Any, what: str) -> Tensor:
+        if not isinstance(value, Tensor):
+            fail(_not_a_tensor(value, what), _tensor_hint(value))
+        if value.stage is not self:
+            file, line = value.stage.line_of(value)
+            fail(
+                f"{what} got a tensor of the {value.stage.label}, made at {file}:{line}",
+                "a tensor lives in one stage; carry its value through a channel: "
+                "`put` it there and `take` it here",
+            )
+        return value
+
+    def line_of(self, value: Tensor) -> Line:
+        return self._lines[value.node]
+
+    def _with_literals(self, op: Op, operands: Sequence[Any]) -> list[Tensor]:
+        what = f"`{op.name}`"
+        together = [
+            operand
+            for arg, operand in zip(op.args, operands, strict=True)
+            if arg.literal == "same"
+        ]
+        numbers = [operand for operand in together if literals.is_scalar(operand)]
+        tensors = [operand for operand in together if isinstance(operand, Tensor)]
+        values = []
+        for arg, operand in zip(op.args, operands, strict=True):
+            if arg.literal and literals.is_scalar(operand):
+                if arg.literal != "same":
+                    dtype = DType.from_name(arg.literal)
+                else:
+                    dtype = tensors[0].dtype if tensors else literals.common_dtype(numbers)
+                operand = self._literal(operand, dtype, what)
+            values.append(self._own(operand, what))
+        return values
+
+    def _literal(self, value: Any, dtype: DType, what: str) -> Tensor:
+        if dtype in rules.HALVES:
+            fail(f"{what}: a number meets a {dtype.label} tensor", "write `cast(x, dtype.f32)` first")
+        try:
+            return self.constant(literals.scalar(value, dtype), dtype)
+        except literals.LiteralError as error:
+            fail(f"{what}: {error}", _literal_hint(value, dtype))
+
+    # -- end
+
+    def finish(self, returned: Any) -> Traced:
+        result: Result = plan(returned, lambda value: self._own(value, "the result"))
+        nodes = [tensor.node for tensor in result.tensors]
+        program, positions = self._builder.finish(nodes)
+        self._verify(program)
+        code = encode.encode(program)
+        pool = {positions[node]: data for node, data in self._constants.items() if node in positions}
+        return Traced(
+            program=program,
+            code=code,
+            program_id=encode.program_id(code),
+            channels=self._channels,
+            constants=b"".join(pool[node] for node in sorted(pool)),
+            result_types=[self._types[node] for node in nodes],
+            rebuild=result.rebuild,
+            returns_value=returned is not None,
+            source={position: self._lines[node] for node, position in positions.items()},
+        )
+
+    def _verify(self, program: Program) -> None:
+        slots = [TensorType(c.dtype, tuple(c.shape)) for c in self._channels]
+        outputs = {key: self._output_type(*key) for key in program.outputs()}
+        try:
+            check.check(program, slots, outputs)
+        except check.CheckError as error:
+            fail(error.message, "split the stage, or use smaller tensors")
+
+
+def trace(
+    function: Callable[[], Any], *, kind: str, label: str, output_type: OutputType
+) -> Traced:
+    """Records `function`. `output_type(lane, name)` raises TraceError for what is not readable."""
+    global _current
+    if _current is not None:
+        fail(f"the {label} is recorded inside the {_current.label}", "submit passes on the host")
+    stage = Stage(kind, label, output_type)
+    _current = stage
+    try:
+        returned = function()
+        return stage.finish(returned if kind == "epilogue" else None)
+    finally:
+        _current = None
+
+
+def record(name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> Tensor:
+    """Records one op of the table in the current stage."""
+    return active_stage(f"`{name}`").record(name, operands, attrs or {})
+
+
+def shape_argument(op: str, value: Any) -> tuple[int, ...]:
+    """A user's shape: an int or a sequence of ints."""
+    if literals.is_scalar(value):
+        value = (value,)
+    try:
+        return tuple(int_argument(op, "shape", extent) for extent in value)
+    except TypeError:
+        fail(f"`{op}` got shape {value!r}; it takes an int or a sequence of ints")
+
+
+def int_argument(op: str, name: str, value: Any) -> int:
+    """A user's static integer."""
+    if isinstance(value, Tensor):
+        fail(f"`{op}` got a tensor for `{name}`", f"`{name}` is static: give a Python int")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        fail(f"`{op}` got {value!r} for `{name}`; it takes a Python int")
+    return int(value)
+
+
+def dtype_argument(op: str, value: Any) -> DType:
+    if not isinstance(value, DType):
+        fail(f"`{op}` got {value!r} for `dtype`", "use dtype.f32, dtype.i32, dtype.u32 or dtype.bool")
+    return value
+
+
+def _name(channel: Any) -> str:
+    return f"channel {channel.name!r}"
+
+
+def _cast_hint(target: DType) -> str:
+    if target in rules.HALVES:
+        return f"a {target.label} channel is filled by the host only: make the channel f32"
+    return f"write `cast(x, dtype.{target.label})`"
+
+
+def _not_a_tensor(value: Any, what: str) -> str:
+    if literals.is_scalar(value):
+        return f"{what} got the number {value!r} where it takes a tensor"
+    return f"{what} got a {type(value).__name__} where it takes a tensor"
+
+
+def _tensor_hint(value: Any) -> str:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return "write `constant(values)`"
+    if hasattr(value, "take") and hasattr(value, "put"):
+        return "write `.take()` or `.read()` after the channel"
+    return ""
+
+
+def _literal_hint(value: Any, dtype: DType) -> str:
+    match literals.kind_of(value):
+        case "f":
+            return "write `cast(x, dtype.f32)` for the tensor, or an int for the number"
+        case "b":
+            return f"write {int(value)} for the number, or `cast(x, dtype.bool)` for the tensor"
+    return f"the number must be {'True or False' if dtype == DType.bool_ else 'in range'}"

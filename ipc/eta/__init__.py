@@ -1,0 +1,1 @@
+"""The eta language: its op table, programs, checks and canonical bytes."""

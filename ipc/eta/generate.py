@@ -1,0 +1,106 @@
+"""Writes what follows from the op table: `inferlet/eta/ops.py`, `ipc/eta/OPS.md` and
+`ipc/eta/ops.json`. Run `python -m ipc.eta.generate`; a test compares the files with the table.
+"""
+
+import json
+from pathlib import Path
+
+from ipc.eta.ops import EFFECT, EXTRA, HAND, INTERNAL, TABLE, Op
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = "ipc/eta/ops.py by python -m ipc.eta.generate"
+# Written by hand though no row has their name.
+COMPOSED = ("pivot_threshold", "sort_desc", "top_k")
+
+_ARGUMENTS = {
+    "uint": 'int_argument("{op}", "{attr}", {attr})',
+    "shape": 'shape_argument("{op}", {attr})',
+    "dtype": 'dtype_argument("{op}", {attr})',
+}
+_ANNOTATIONS = {"uint": "int", "shape": "int | Sequence[int]", "dtype": "DType"}
+
+
+def files() -> dict[str, str]:
+    """Path in the repository -> contents."""
+    return {
+        "inferlet/eta/ops.py": python_module(),
+        "ipc/eta/OPS.md": markdown(),
+        "ipc/eta/ops.json": json_table(),
+    }
+
+
+def python_module() -> str:
+    rows = [op for op in TABLE if not op.traits & {INTERNAL, HAND}]
+    by_hand = sorted([op.name for op in TABLE if HAND in op.traits] + list(COMPOSED))
+    names = sorted([op.name for op in rows] + by_hand)
+    imports = "".join(f"    {name},\n" for name in by_hand)
+    exports = "".join(f'    "{name}",\n' for name in names)
+    return (
+        f'"""The eta operations. Generated from {SOURCE}. Do not edit."""\n\n'
+        "from collections.abc import Sequence\nfrom typing import Any\n\n"
+        f"from inferlet.eta.composite import (  # noqa: A004\n{imports})\n"
+        "from inferlet.eta.tensor import Tensor\n"
+        "from inferlet.eta.trace import dtype_argument, int_argument, record, shape_argument\n"
+        "from ipc.types import DType\n\n"
+        f"__all__ = [\n{exports}]\n" + "".join(_function(op) for op in rows)
+    )
+
+
+def _function(op: Op) -> str:
+    parameters = [f"{arg.name}: {'Any' if arg.literal else 'Tensor'}" for arg in op.args]
+    parameters += [f"{attr}: {_ANNOTATIONS[kind]}" for attr, kind in op.attrs]
+    operands = "".join(f"{arg.name}, " for arg in op.args).strip()
+    call = f'record("{op.name}", ({operands})'
+    if op.attrs:
+        attrs = [
+            f'"{attr}": ' + _ARGUMENTS[kind].format(op=op.name, attr=attr)
+            for attr, kind in op.attrs
+        ]
+        call += ", {\n" + "".join(f"        {attr},\n" for attr in attrs) + "    }"
+    return (
+        f"\n\ndef {op.name}({', '.join(parameters)}) -> Tensor:\n"
+        f'    """{op.doc}"""\n    return {call})\n'
+    )
+
+
+def markdown() -> str:
+    lines = [f"<!-- Generated from {SOURCE}. Do not edit. -->", "", "# The eta ops", ""]
+    lines += ["| Code | Op | Section | Operands | Attributes | Traits | Since | Meaning |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for op in TABLE:
+        args = " ".join(arg.name for arg in op.args)
+        attrs = " ".join(f"{name}: {kind}" for name, kind in op.attrs)
+        traits = " ".join(sorted(op.traits))
+        cells = [str(op.code), f"`{op.name}`", op.section, args, attrs, traits, str(op.since)]
+        lines.append("| " + " | ".join([*cells, op.doc.replace("|", "\\|")]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def json_table() -> str:
+    rows = [
+        {
+            "code": op.code,
+            "name": op.name,
+            "section": op.section,
+            "args": [{"name": arg.name, "literal": arg.literal} for arg in op.args],
+            "attrs": [{"name": name, "kind": kind} for name, kind in op.attrs],
+            "rule": op.rule,
+            "effect": EFFECT in op.traits,
+            "internal": INTERNAL in op.traits,
+            "extra": EXTRA in op.traits,
+            "since": op.since,
+            "doc": op.doc,
+        }
+        for op in TABLE
+    ]
+    body = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
+    return f"[\n{body}\n]\n"
+
+
+def main() -> None:
+    for path, contents in files().items():
+        (ROOT / path).write_text(contents)
+
+
+if __name__ == "__main__":
+    main()
