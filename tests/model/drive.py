@@ -1,4 +1,4 @@
-"""Drives a `Model` by hand in tests and benchmarks: pages for a few lanes, batches from lists of tokens."""
+"""Drives a `Model` by hand in tests and benchmarks: pages for lanes, batches from token lists."""
 
 from __future__ import annotations
 

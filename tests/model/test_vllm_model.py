@@ -1,4 +1,4 @@
-"""The served model computes what Hugging Face's does, however its rows are batched, cut and paged."""
+"""The served model computes what transformers does, however its rows are batched and paged."""
 
 from __future__ import annotations
 
@@ -141,9 +141,7 @@ def test_copying_swaps_pages_when_each_is_the_others_destination(
     driver.release(second)
 
 
-def test_a_row_with_slot_minus_one_writes_nowhere(
-    driver: Driver, prompts: list[list[int]]
-) -> None:
+def test_a_row_with_slot_minus_one_writes_nowhere(driver: Driver, prompts: list[list[int]]) -> None:
     lane = Lane()
     driver.step([(lane, prompts[1])])
     pages = [kv[:, :64].clone() for kv in driver.model._kv]

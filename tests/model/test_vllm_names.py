@@ -1,4 +1,4 @@
-"""The names and signatures of vLLM that `worker/model/vllm_*.py` lean on: what to mend when it moves."""
+"""The names and signatures of vLLM that `worker/model/` leans on: what to mend when they move."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""The stand-in model keeps what the fast tests lean on: bit-equal results however work is batched."""
+"""The stand-in model keeps what fast tests lean on: equal bits however the work is batched."""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Models that the worker can run: `load` makes one. vLLM lives in `vllm_*.py` and is imported by `load` only."""
+"""Models that the worker can run: `load` makes one.
+
+vLLM lives in `vllm_*.py` and is imported by `load` only.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ def load(
 ) -> Model:
     """Loads the model in the folder `path`.
 
-    `dtype` "auto" is float32 on the CPU and bfloat16 on CUDA; `device` "auto" is CUDA where there is one.
-    `max_context` may shorten the model's own context length, never lengthen it. `page_size` None is what
-    the attention kernels like best. The first call imports vLLM, which takes from 15 to 60 seconds.
+    `dtype` "auto" is float32 on the CPU and bfloat16 on CUDA; `device` "auto" is what the installed
+    vLLM runs on. `max_context` may shorten the model's own context length, never lengthen it.
+    `page_size` None is what the attention kernels like best. The first call imports vLLM, which
+    takes from 5 to 60 seconds.
     """
     if path == TINY:
         from worker.model.tiny import TinyModel

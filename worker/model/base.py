@@ -1,4 +1,4 @@
-"""What the worker needs of a model: one `Batch` in, hidden states and logits out, KV pages in between.
+"""What the worker needs of a model: `Batch` in, hidden states and logits out, KV pages between.
 
 Owns the names that every model follows. Knows no model, no vLLM, no scheduling: who gets which page
 is decided elsewhere, a model only reads and writes the slots that a batch names.
@@ -21,7 +21,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(slots=True)
 class Batch:
-    """The tensors of one forward: R rows in L lanes, all on the model's device unless said otherwise.
+    """The tensors of one forward: R rows in L lanes, on the model's device unless said otherwise.
 
     Rows of lane i are `[query_indptr[i], query_indptr[i + 1])`. Its row j of q reads the slots
     `[0, kv_lens[i] - q + j + 1)` of its pages: causal, aligned to the *end* of the readable part,

@@ -6,6 +6,8 @@ is the same to the last bit alone, among others, in chunks, and on any pages. No
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -16,7 +18,7 @@ ROPE_THETA = 10_000.0
 
 
 def _linear(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight^T` without a matmul, whose order of summation would depend on the number of rows."""
+    """`x @ weight^T`, but not by a matmul: its order of summation may depend on the number of rows."""
     return (x.unsqueeze(-2) * weight).sum(-1)
 
 
@@ -121,7 +123,7 @@ class TinyModel:
         indptr, kv_lens = batch.query_indptr_host.tolist(), batch.kv_lens.tolist()
         offsets = torch.arange(self.page_size, device=self.device)
         reads: list[Tensor] = []
-        for lane, (start, end) in enumerate(zip(indptr, indptr[1:])):
+        for lane, (start, end) in enumerate(itertools.pairwise(indptr)):
             pages = batch.page_table[lane].long()
             slots = (pages[:, None] * self.page_size + offsets).flatten()
             reads += [slots[: kv_lens[lane] - (end - row) + 1] for row in range(start, end)]

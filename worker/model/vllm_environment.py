@@ -1,4 +1,4 @@
-"""The process around vLLM: settings that must stand before its import, and a stdout that stays clean.
+"""The process around vLLM: settings that stand before its import, and a stdout that stays clean.
 
 Imports no vLLM, so it can be used before it. A setting that the user has made is left as it is.
 """

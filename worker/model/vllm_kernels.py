@@ -26,7 +26,7 @@ def speed_up(layers: Iterable[AttentionLayerBase]) -> None:
 
 
 def _plain(x: Tensor, weight: Tensor | None, variance_size: int | None) -> bool:
-    """Whether the C kernel can do it: rows of one weight's type, no part left out of the variance."""
+    """Whether the C kernel can do it: one type, and no part left out of the variance."""
     return (
         variance_size is None
         and weight is not None
@@ -50,10 +50,9 @@ def _rms_norm(
 
 @ir.ops.fused_add_rms_norm.register_impl(
     PROVIDER,
-    supports_args=lambda x, x_residual, weight, epsilon, variance_size=None: _plain(
-        x, weight, variance_size
-    )
-    and x_residual.is_contiguous(),
+    supports_args=lambda x, x_residual, weight, epsilon, variance_size=None: (
+        _plain(x, weight, variance_size) and x_residual.is_contiguous()
+    ),
     inplace=True,
 )
 def _fused_add_rms_norm(

@@ -1,6 +1,6 @@
 """From a model folder to a vLLM module with its weights in place, without vLLM's engine.
 
-Imported by `worker.model.load` only: importing vLLM takes from 15 to 60 seconds.
+Imported by `worker.model.load` only: importing vLLM takes from 5 to 60 seconds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def load_module(config: VllmConfig, progress: Progress) -> nn.Module:
 
 @contextlib.contextmanager
 def _accelerator_optional() -> Iterator[None]:
-    """The loader empties the accelerator's cache also where there is none, and torch raises then."""
+    """The loader empties the accelerator's cache, which raises where there is none."""
     if torch.accelerator.is_available():
         yield
         return
@@ -83,7 +83,7 @@ def _accelerator_optional() -> Iterator[None]:
 
 
 def join_world_of_one() -> None:
-    """vLLM's layers ask a process group for their rank: one process, told by memory, no port, no file."""
+    """vLLM's layers ask a process group for their rank: here one process, no port, no file."""
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group(
             current_platform.dist_backend,

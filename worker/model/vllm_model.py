@@ -34,8 +34,9 @@ from worker.model.vllm_loading import (
     set_current_vllm_config,
 )
 
-#: Fewer rows are padded to this many. The CPU's matrix kernel is up to a quarter faster at 4 rows than
-#: at 1, and only at 1 does it sum in another order: padded, a row's bits do not depend on its batch.
+#: Fewer rows are padded to this many. The CPU's matrix kernel is up to a quarter faster at 4 rows
+#: than at 1, and only at 1 does it sum in another order: padded, a row's bits do not depend on its
+#: batch.
 MIN_CPU_ROWS = 4
 
 
@@ -170,9 +171,7 @@ class VllmModel:
                 )
             names.setdefault((layer.get_attn_backend(), spec), []).append(name)
         return [
-            _Group(
-                spec, backend.get_builder_cls()(spec, group, self._config, self.device), group
-            )
+            _Group(spec, backend.get_builder_cls()(spec, group, self._config, self.device), group)
             for (backend, spec), group in names.items()
         ]
 
