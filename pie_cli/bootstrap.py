@@ -160,7 +160,8 @@ class Environment:
     def _install_cpu(self) -> None:
         torch, others = _split_torch(self.requirements)
         # pip first: only a newer one than Python brings tells how far a download is.
-        self._install("--no-deps", *[line for line in others if line.startswith("pip==")])
+        if pip := [line for line in others if line.startswith("pip==")]:
+            self._install("--no-deps", *pip)
         try:
             self._install("--no-deps", torch)
         except NoSuchVersion:

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,29 @@ def model_home() -> Path:
 def model_path(model_home: Path) -> Path:
     """The folder of the embedded model."""
     return model_home / "models" / MODEL_NAME
+
+
+@pytest.fixture
+def make_wheel(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a tiny package into a folder, for pip with PIP_NO_INDEX and PIP_FIND_LINKS."""
+    folder = tmp_path / "wheels"
+
+    def make(
+        name: str, version: str, files: dict[str, bytes], requires: tuple[str, ...] = ()
+    ) -> Path:
+        folder.mkdir(exist_ok=True)
+        stem = f"{name.replace('-', '_')}-{version}"
+        lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+        wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        content = files | {
+            f"{stem}.dist-info/METADATA": ("\n".join(lines) + "\n").encode(),
+            f"{stem}.dist-info/WHEEL": wheel.encode(),
+        }
+        record = "".join(f"{path},,\n" for path in content) + f"{stem}.dist-info/RECORD,,\n"
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+            for path, data in (content | {f"{stem}.dist-info/RECORD": record.encode()}).items():
+                archive.writestr(path, data)
+        return folder
+
+    return make
