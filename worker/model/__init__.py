@@ -5,6 +5,8 @@ vLLM lives in `vllm_*.py` and is imported by `load` only.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from worker.model import vllm_environment
 from worker.model.base import Batch, Model, Progress
 
@@ -37,6 +39,10 @@ def load(
         limits = {"page_size": page_size, "context_length": max_context}
         chosen = {key: value for key, value in limits.items() if value is not None}
         return TinyModel(name=name, **chosen)
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError(
+            f"{path} is no model folder: it has no config.json (`pie models list` shows models)"
+        )
     report = progress or (lambda share, what: None)
     vllm_environment.prepare()
     with vllm_environment.stdout_on_stderr():

@@ -35,6 +35,8 @@ def make_config(
         raise ValueError(
             f"device {device!r} asked for, but this installation of vLLM runs on {platform!r}"
         )
+    if page_size is not None and page_size % 16:
+        raise ValueError(f"page size {page_size}: attention kernels want a multiple of 16 slots")
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
     arguments = EngineArgs(
