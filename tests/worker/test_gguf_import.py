@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, dequantize, quantize
 from safetensors import safe_open
+from tokenizers import Tokenizer
+
 from tests.worker.tiny_gguf import (
     HEADS,
     KV_HEADS,
@@ -15,8 +17,6 @@ from tests.worker.tiny_gguf import (
     weights,
     write_gguf,
 )
-from tokenizers import Tokenizer
-
 from worker.gguf_import import convert, unpermute
 from worker.store_facts import StoreError, read_facts
 
