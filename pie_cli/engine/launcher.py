@@ -84,7 +84,7 @@ class Launcher:
     ) -> None:
         """`entry` (`module:function`, called with the descriptor) is for tests.
 
-        `on_death` is called when the zygote ends unasked; every process has ended then.
+        `on_death` is called when the zygote ends unasked; every process was killed then.
         """
         self.tier = tier
         self.model_path = model_path
@@ -107,15 +107,18 @@ class Launcher:
         if self._link:
             raise LaunchError("the zygote runs already")
         raise_descriptor_limit()
+        self._process = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
             with theirs:
                 self._process = await self._spawn(theirs.fileno())
             await asyncio.wait_for(_ready(ours), _START_TIMEOUT)
-        except (OSError, EOFError, TimeoutError) as error:
-            ours.close()
-            raise LaunchError(await self._failed_start(error)) from error
+        except BaseException as error:
+            ours.close()  # ends the zygote, also when we were cancelled
+            if isinstance(error, (OSError, EOFError, TimeoutError)):
+                raise LaunchError(await self._failed_start(error)) from error
+            raise
         self._base_size = address_space(self._process.pid)
         self._link = ours
         asyncio.get_running_loop().add_reader(ours, self._read_reports)

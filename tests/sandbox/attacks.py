@@ -200,7 +200,7 @@ def open_null_device() -> None:
     os.close(os.open("/dev/null", os.O_RDWR))
 
 
-@attack()
+@attack(optional=True)
 def write_beside_packages(site_packages: str) -> None:
     name = f"{site_packages}/attack-{os.getpid()}"
     with open(name, "w"):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 
 import pytest
 
@@ -75,6 +76,35 @@ def test_many_launches_at_once_keep_their_own_sockets(confined: Arena):
         return [(await confined.finish(each)).exit.status for each in started]
 
     assert confined.run(scenario()) == list(range(40))
+
+
+def test_launches_beyond_what_the_control_socket_holds_wait_their_turn(arena: Arena):
+    arena.launcher._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # a few messages
+
+    async def scenario():
+        started = [await arena.launcher.launch(SMALL) for _ in range(30)]
+        assert arena.launcher._unsent  # else this test shows nothing
+        for each in started:
+            await arena.loop.sock_sendall(each.sock, b'{"name": "environment", "arguments": {}}\n')
+        return [(await arena.finish(each)).outcome for each in started]
+
+    assert arena.run(scenario()) == ["escaped"] * 30
+    assert not arena.launcher._unsent
+
+
+def test_a_cancelled_start_leaves_no_zygote():
+    launcher = Launcher(policy.REDUCED, None, None, entry="tests.sandbox.attacks:run")
+
+    async def scenario():
+        starting = asyncio.create_task(launcher.start())
+        while launcher.zygote_pid is None:
+            await asyncio.sleep(0.001)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        return await gone(launcher.zygote_pid)
+
+    assert asyncio.run(scenario())
 
 
 def test_children_draw_different_random_numbers(confined: Arena):
