@@ -1,0 +1,1 @@
+"""Runs eta programs on torch, for many instances at once."""

@@ -1,0 +1,56 @@
+"""The counter-based generator: the draw for flat element j is a function of key, counter and j,
+so it does not depend on batching, device or order. int64 holds the 64-bit words as bit patterns.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from worker.eta.kernels import unsigned
+
+_MULTIPLIER_1 = 0x3C79AC492BA7B653
+_MULTIPLIER_2 = 0x1C69B3F74AC4AE35
+_STRIDE = 0x9E3779B97F4A7C15 - (1 << 64)
+_BELOW_ONE = 1.0 - 2.0**-24
+
+Draw = Callable[[Tensor, Tensor], Tensor]  # seed, element numbers -> f32
+
+
+def _xor_shift(z: Tensor, scratch: Tensor, bits: int) -> None:
+    # torch shifts in the sign; the mask makes it a logical shift.
+    torch.bitwise_right_shift(z, bits, out=scratch)
+    z.bitwise_xor_(scratch.bitwise_and_((1 << (64 - bits)) - 1))
+
+
+def _mix(z: Tensor) -> Tensor:
+    """Mixes 64-bit words in place."""
+    scratch = torch.empty_like(z)
+    _xor_shift(z, scratch, 27)
+    z.mul_(_MULTIPLIER_1)
+    _xor_shift(z, scratch, 33)
+    z.mul_(_MULTIPLIER_2)
+    _xor_shift(z, scratch, 27)
+    return z
+
+
+def seeds(state: Tensor) -> Tensor:
+    """int64 `[G]` of u32 states `[G, 2]`."""
+    wide = unsigned(state)
+    return _mix((wide[:, 0] << 32) | wide[:, 1])
+
+
+def uniform(seed: Tensor, j: Tensor) -> Tensor:
+    """f32 draws in (0, 1) for element numbers j; seed and j broadcast."""
+    bits = _mix(seed + (j + 1) * _STRIDE).bitwise_right_shift_(40).bitwise_and_(0xFFFFFF)
+    u = bits.to(torch.float32)
+    return u.add_(0.5).mul_(2.0**-24).clamp_(max=_BELOW_ONE)
+
+
+def gumbel(seed: Tensor, j: Tensor) -> Tensor:
+    return uniform(seed, j).log_().neg_().log_().neg_()
+
+
+def normal(seed: Tensor, j: Tensor) -> Tensor:
+    radius = uniform(seed, 2 * j).log_().mul_(-2.0).sqrt_()
+    return radius * torch.cos(uniform(seed, 2 * j + 1) * (2.0 * torch.pi))

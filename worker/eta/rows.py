@@ -1,0 +1,192 @@
+"""Kernels that work along the last axis: reductions, scans, thresholds, distributions, products."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ipc.types import DType
+from worker.eta.kernels import Call, kernel, ordered, together, widen
+
+_TINY = 2.0**-126
+
+
+def as_row(call: Call, x: Tensor) -> Tensor:
+    """A scalar counts as a row of one element."""
+    return x.unsqueeze(-1) if not call.types[0].shape else x
+
+
+def sum_tree(x: Tensor) -> Tensor:
+    """f32 sums of the last axis in the order that the language fixes."""
+    while True:
+        x = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32))
+        for width in (16, 8, 4, 2, 1):
+            x = x[..., :width] + x[..., width : 2 * width]
+        x = x.squeeze(-1)
+        if x.shape[-1] == 1:
+            return x.squeeze(-1)
+
+
+def row_max(call: Call, x: Tensor) -> Tensor:
+    """Largest number of each f32 row, ignoring NaN. The sign of a zero is not settled."""
+    top = x.amax(-1)
+    if call.on_host and not torch.isnan(top).any():
+        return top
+    return x.masked_fill(torch.isnan(x), -math.inf).amax(-1)
+
+
+@kernel("reduce_max")
+def reduce_max(call: Call, x: Tensor) -> Tensor:
+    x, dtype = as_row(call, x), call.result.dtype
+    if dtype != DType.f32:
+        return ordered(ordered(x, dtype).amax(-1), dtype)
+    top = row_max(call, x)
+    if call.on_host and not (top == 0).any():
+        return top
+    # Zeros tie, but +0 wins over -0.
+    positive = ((x == 0) & ~torch.signbit(x)).any(-1)
+    zero = torch.where(positive, 0.0, -0.0)
+    return torch.where(top == 0, zero, top)
+
+
+@kernel("reduce_min")
+def reduce_min(call: Call, x: Tensor) -> Tensor:
+    if call.result.dtype != DType.f32:
+        x, dtype = as_row(call, x), call.result.dtype
+        return ordered(ordered(x, dtype).amin(-1), dtype)
+    return -reduce_max(call, -x)
+
+
+@kernel("reduce_sum")
+def reduce_sum(call: Call, x: Tensor) -> Tensor:
+    x = as_row(call, x)
+    if call.result.dtype == DType.f32:
+        return sum_tree(x)
+    return x.sum(-1, dtype=torch.int64).to(torch.int32)
+
+
+@kernel("reduce_argmax")
+def reduce_argmax(call: Call, x: Tensor) -> Tensor:
+    x, dtype = as_row(call, x), call.types[0].dtype
+    if dtype != DType.f32:
+        return ordered(x, dtype).argmax(-1).to(torch.int32)
+    return argmax(call, x).to(torch.int32)
+
+
+def argmax(call: Call, x: Tensor) -> Tensor:
+    """int64 index of the first maximum of each f32 row; NaN is never chosen."""
+    best = x.argmax(-1)
+    if call.on_host and not torch.isnan(x.gather(-1, best.unsqueeze(-1))).any():
+        return best
+    missing = torch.isnan(x)
+    best = x.masked_fill(missing, -math.inf).argmax(-1, keepdim=True)
+    # A row of -inf and NaN: the masked NaN ties with -inf, so take the first that is a number.
+    first_number = missing.to(torch.int8).argmin(-1, keepdim=True)
+    return torch.where(missing.gather(-1, best), first_number, best).squeeze(-1)
+
+
+@kernel("cumsum")
+def cumsum(call: Call, x: Tensor) -> Tensor:
+    if call.result.dtype != DType.f32:
+        return x.cumsum(-1, dtype=torch.int64).to(torch.int32)
+    return _scan(call, x, "cumsum")
+
+
+@kernel("cumprod")
+def cumprod(call: Call, x: Tensor) -> Tensor:
+    if call.result.dtype != DType.f32:
+        return x.cumprod(-1, dtype=torch.int64).to(torch.int32)
+    return _scan(call, x, "cumprod")
+
+
+def _scan(call: Call, x: Tensor, name: str) -> Tensor:
+    if call.on_host:
+        # torch accumulates in f64 here; the language says left to right in f32.
+        return torch.from_numpy(getattr(x.numpy(), name)(axis=-1))
+    return getattr(torch, name)(x, -1)
+
+
+@kernel("l2norm")
+def l2norm(call: Call, x: Tensor) -> Tensor:
+    return x / torch.sqrt(sum_tree(x * x)).unsqueeze(-1)
+
+
+@kernel("softmax")
+def softmax(call: Call, x: Tensor) -> Tensor:
+    return probabilities(call, x)
+
+
+def probabilities(call: Call, x: Tensor) -> Tensor:
+    e = (x - row_max(call, x).unsqueeze(-1)).exp_()
+    return e.div_(sum_tree(e).unsqueeze(-1))
+
+
+@kernel("log_softmax")
+def log_softmax(call: Call, x: Tensor) -> Tensor:
+    centred = x - row_max(call, x).unsqueeze(-1)
+    return centred - sum_tree(torch.exp(centred)).log_().unsqueeze(-1)
+
+
+@kernel("entropy")
+def entropy(call: Call, p: Tensor) -> Tensor:
+    return -sum_tree(p * torch.log(torch.fmax(p, p.new_tensor(_TINY))))
+
+
+@kernel("entropy_from_logprobs")
+def entropy_from_logprobs(call: Call, p: Tensor, lp: Tensor) -> Tensor:
+    return -sum_tree(p * lp)
+
+
+# -- products: elementwise and the tree, so that no library chooses an order of summation
+
+_PRODUCT_ELEMENTS = 1 << 22
+
+
+def _dot_rows(a: Tensor, b: Tensor) -> Tensor:
+    """`[G, m, k]`, `[G, n, k]` -> `[G, m, n]`, in blocks of a's rows that bound the memory."""
+    a, b = together(a, b)
+    per_row = b.shape[0] * b.shape[1] * b.shape[2]
+    step = max(1, _PRODUCT_ELEMENTS // per_row)
+    blocks = [
+        sum_tree(a[:, start : start + step, None, :] * b[:, None, :, :])
+        for start in range(0, a.shape[1], step)
+    ]
+    return torch.cat(blocks, 1)
+
+
+@kernel("matmul")
+def matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    return _dot_rows(a, b.transpose(1, 2))
+
+
+@kernel("mm")
+def mm(call: Call, w: Tensor, e: Tensor) -> Tensor:
+    return _dot_rows(e, w.to(torch.float32))
+
+
+# -- thresholds
+
+
+def per_row(x: Tensor, value: Tensor) -> Tensor:
+    """A `()` or `[rows]` operand as `[G, 1]` or `[G, rows, 1]`, to meet the rows of x."""
+    return value.reshape(value.shape[0], *[-1] * (x.dim() - 2), 1)
+
+
+@kernel("prob_ge")
+def prob_ge(call: Call, x: Tensor, t: Tensor) -> Tensor:
+    return x >= per_row(x, t)
+
+
+@kernel("rank_le")
+def rank_le(call: Call, x: Tensor, k: Tensor) -> Tensor:
+    wide = per_row(x, widen(k, call.types[1].dtype))
+    x, wide = together(x, wide)
+    values = x.masked_fill(torch.isnan(x), -math.inf)
+    length = x.shape[-1]
+    if call.on_host:
+        most = max(1, min(length, int(wide.max())))
+        values = values.topk(most, -1).values
+    else:
+        values = values.sort(-1, descending=True).values
+    at = (wide - 1).clamp(0, values.shape[-1] - 1).expand(*x.shape[:-1], 1)
+    return (x >= values.gather(-1, at)) & (wide > 0)
