@@ -1,0 +1,108 @@
+"""An app's source and the modules beside it that its imports name. Parses them, runs nothing."""
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pie_cli.arguments import UsageError
+
+
+def read_app(path: str) -> str:
+    """The text of APP.py. UsageError when there is no such file, or it cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise UsageError(
+            f"No inferlet at `{path}`",
+            "`pie run` takes a path to a Python file; examples are in `inferlets/`",
+        ) from None
+    except IsADirectoryError:
+        raise UsageError(
+            f"`{path}` is a folder", "`pie run` takes a path to a Python file"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read `{path}`: {error.strerror}") from None
+    return _text(data, path)
+
+
+def _text(data: bytes, path: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"`{path}` is not UTF-8: {error}") from None
+
+
+def read_modules(path: str, source: str) -> dict[str, str]:
+    """Module name -> source, of what lies beside the app and its imports name, theirs included.
+
+    A package is its `__init__` under its own name, and each named submodule under its dotted one.
+    """
+    folder = Path(os.path.abspath(path)).parent
+    found: dict[str, str] = {}
+    waiting = list(imported_names(source, ""))
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        file, package = _locate(folder, name)
+        if file is None:
+            continue
+        found[name] = _text(file.read_bytes(), str(file))
+        waiting += imported_names(found[name], package)
+    return dict(sorted(found.items()))
+
+
+def _locate(folder: Path, name: str) -> tuple[Path | None, str]:
+    """(file, package that its relative imports start from) of a module; None when not beside."""
+    base = folder.joinpath(*name.split("."))
+    if (base / "__init__.py").is_file():
+        return base / "__init__.py", name
+    if (file := base.with_name(base.name + ".py")).is_file():
+        return file, name.rpartition(".")[0]
+    return None, ""
+
+
+def imported_names(source: str, package: str) -> Iterator[str]:
+    """Every module that the source's imports may mean, parents first.
+
+    Source that does not parse names none: it fails where it runs, with a proper traceback.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _with_parents(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, package)
+            yield from _with_parents(base)
+            for alias in node.names:  # `from package import module`
+                yield from _with_parents(f"{base}.{alias.name}" if base else alias.name)
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".") if package else []
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    parts = [part for part in name.split(".") if part]
+    for end in range(1, len(parts) + 1):
+        if parts[end - 1] != "*":
+            yield ".".join(parts[:end])
+
+
+def docstring(source: str, path: str) -> str:
+    """The app's own description, empty when it has none."""
+    try:
+        return ast.get_docstring(ast.parse(source, path)) or ""
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"`{path}` does not parse: {error}") from None

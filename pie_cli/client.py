@@ -1,0 +1,149 @@
+"""A client's connection to an engine. Sends and receives; decides nothing and prints nothing."""
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+import zmq
+
+from ipc import client as c
+from ipc.codec import PROTOCOL_VERSION
+from pie_cli import cards
+from pie_cli.settings import EngineFolder
+
+WELCOME_SECONDS = 30.0
+
+
+class EngineLost(Exception):
+    """The engine failed, ended, or could not start. `log`: what it wrote until then."""
+
+    def __init__(self, message: str, hint: str = "", log: str = "") -> None:
+        super().__init__(message)
+        self.hint, self.log = hint, log
+
+
+class EngineLeft(EngineLost):
+    """The engine was leaving before it greeted: another one can be started."""
+
+
+class Connection:
+    """One client of one engine."""
+
+    def __init__(self, folder: EngineFolder, card: cards.Card) -> None:
+        """Raises EngineLeft when the engine is gone."""
+        self.card = card
+        try:
+            self._pidfd = os.pidfd_open(card.pid)
+        except OSError:
+            raise EngineLeft("the engine has left") from None
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 100)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, c.MAX_MESSAGE)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.connect(folder.hub_address)
+        self.welcome: c.Welcome | None = None
+
+    def greet(self) -> c.Welcome:
+        """Introduce this process. Raises EngineLeft or EngineLost."""
+        self.send(c.Hello(PROTOCOL_VERSION, os.getpid(), user_name()))
+        try:
+            answer = self.expect(c.Welcome, WELCOME_SECONDS)
+        except EngineLost as error:
+            if self.engine_ended():
+                raise EngineLeft(str(error), error.hint, error.log) from None
+            raise
+        if answer.protocol != PROTOCOL_VERSION:
+            hint = "`pie stop` ends it, and the next run starts one of this version"
+            raise EngineLost("an engine of another version is running", hint, self.card.log)
+        self.welcome = answer
+        return answer
+
+    def send(self, message: c.FromClient) -> None:
+        self._socket.send(c.encode(message))
+
+    def receive(self) -> c.FromHub | None:
+        """The next message; None when there is none now."""
+        try:
+            return c.decode_from_hub(self._socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+
+    def wait(self, seconds: float | None, descriptors: Iterable[int] = ()) -> set[int]:
+        """Wait for a message, the engine's end, or a descriptor; those that are readable."""
+        poller = zmq.Poller()
+        for item in (self._socket, self._pidfd, *descriptors):
+            poller.register(item, zmq.POLLIN)
+        ready = poller.poll(None if seconds is None else max(0, int(seconds * 1000) + 1))
+        return {item for item, _ in ready if isinstance(item, int)} - {self._pidfd}
+
+    def engine_ended(self) -> bool:
+        poller = zmq.Poller()
+        poller.register(self._pidfd, zmq.POLLIN)
+        return bool(poller.poll(0))
+
+    def lost(self, message: str = "", hint: str = "") -> EngineLost:
+        """The error for an engine that is gone."""
+        return EngineLost(message or "the engine ended unexpectedly", hint, self.card.log)
+
+    def expect(self, kind: type, seconds: float) -> c.FromHub:
+        """The next message of a kind, others dropped. Raises EngineLost, also after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            ended = self.engine_ended()  # before reading: its last words come first
+            message = self.receive()
+            if isinstance(message, kind):
+                return message
+            if isinstance(message, c.EngineFailed):
+                raise self.lost(message.message, message.hint)
+            if message is not None:
+                continue
+            if ended:
+                raise self.lost()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self.lost("the engine does not answer", "`pie stop` ends it")
+            self.wait(left)
+
+    def wait_end(self, seconds: float) -> bool:
+        """Whether the engine's process ends within `seconds`."""
+        poller = zmq.Poller()
+        poller.register(self._pidfd, zmq.POLLIN)
+        return bool(poller.poll(int(seconds * 1000)))
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
+        with suppress(OSError):
+            os.close(self._pidfd)
+
+
+def connect(folder: EngineFolder, even_silent: bool = False) -> Connection | None:
+    """A greeted connection to the engine of a folder; None when none runs there.
+
+    An engine that does not greet is an EngineLost, unless the connection is wanted even so.
+    """
+    card = cards.read(folder)
+    if card is None:
+        return None
+    connection = None
+    try:
+        connection = Connection(folder, card)
+        connection.greet()
+        return connection
+    except EngineLeft:
+        if connection:
+            connection.close()
+        return None
+    except EngineLost:
+        if not even_silent:
+            connection.close()
+            raise
+        return connection
+
+
+def user_name() -> str:
+    """The user whose client this is: one client for the engine, whatever the command."""
+    return os.environ.get("USER") or str(os.getuid())

@@ -1,0 +1,107 @@
+"""The engine's process: one per user, PIE_HOME and model. Owns its folder, locks, card and log.
+
+Run as `python -m pie_cli.engine.daemon --model NAME --model-path PATH --log FILE`.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from pie_cli import cards, settings
+from pie_cli.engine.hub import EngineEnd, Hub, HubOptions, OnReady
+from pie_cli.engine.worker_process import WorkerOptions
+
+LOCK_SECONDS = 20.0  # that a leaving engine may take
+FAILED = 3
+
+
+class Log:
+    """Lines with a time, appended to a file."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+
+    def __call__(self, text: str) -> None:
+        self._file.write(f"{time.strftime('%H:%M:%S')} hub: {text}\n")
+
+
+def take_lock(folder: settings.EngineFolder) -> int | None:
+    """The descriptor that holds the engine's lock until this process ends; None: it is taken.
+
+    An engine that is leaving holds it for a moment.
+    """
+    descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > deadline or folder.card.exists():
+                os.close(descriptor)
+                return None
+        time.sleep(0.02)
+
+
+async def serve(options: HubOptions, folder: settings.EngineFolder, ready: OnReady) -> EngineEnd:
+    """Run the engine until it leaves. The caller holds the lock."""
+    log = Log(options.log_path)
+    hub = Hub(options, log, ready)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, hub.stop)
+    cards.write(folder, options.worker.model, options.log_path)
+    log(f"engine {os.getpid()} for `{options.worker.model}`, worker {hub.worker.pid}")
+    try:
+        end = await hub.end
+    finally:
+        folder.card.unlink(missing_ok=True)  # first: nobody may connect to an engine that leaves
+    log(f"leaving: {end.failure or 'no longer needed'}")
+    await hub.close()
+    for address in (options.hub_address, options.worker_address):
+        with suppress(OSError):
+            os.unlink(address.removeprefix("ipc://"))
+    log("gone")
+    return end
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m pie_cli.engine.daemon", description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--model-path", required=True)
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--sandbox", choices=("auto", "full", "none"), default="auto")
+    parser.add_argument("--keep-alive", type=float)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The engine in the background, as `pie run` starts it."""
+    options = parse(arguments)
+    folder = settings.engine_folder(options.model)
+    settings.make_private(folder.path.parent)
+    settings.make_private(folder.path)
+    lock = take_lock(folder)
+    if lock is None:
+        print("another engine of this model is running", file=sys.stderr)
+        return FAILED
+    worker = WorkerOptions(settings.worker_module(), options.model, options.model_path)
+    hub_options = HubOptions(
+        worker, folder.hub_address, folder.worker_address, options.log, options.sandbox,
+        options.keep_alive,
+    )  # fmt: skip
+    end = asyncio.run(serve(hub_options, folder, _ignore))
+    return FAILED if end.failure else 0
+
+
+def _ignore(*_: object) -> None:
+    """Nobody watches a background engine's standard output."""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,90 @@
+"""How a process ended, in words and exit codes. Knows the contract's table, nothing of sockets."""
+
+import signal
+from dataclasses import dataclass
+
+from ipc import messages as m
+from ipc.types import Limits
+
+RAISED, ENGINE, TIMEOUT, INTERRUPTED, KILLED = 1, 3, 124, 130, 137
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+_CPU_SLACK = 1.0  # seconds by which the kernel's count may be short of the limit
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The facts of a terminal error."""
+
+    error: str
+    message: str
+    exit: int
+    traceback: str = ""
+    limit: str | None = None
+
+
+def timed_out(seconds: float) -> Ending:
+    return Ending("Timeout", f"it ran longer than `--timeout {seconds:g}`", TIMEOUT)
+
+
+def killed() -> Ending:
+    return Ending("Killed", "it was ended by `pie kill`", KILLED)
+
+
+def interrupted() -> Ending:
+    return Ending("Interrupted", "it was interrupted", INTERRUPTED)
+
+
+def stopped() -> Ending:
+    return Ending("Killed", "it was ended because the engine was stopped", KILLED)
+
+
+def client_gone() -> Ending:
+    return Ending("Killed", "it was ended because its client ended", KILLED)
+
+
+def beyond_output(limit: int) -> Ending:
+    message = f"it wrote more than its limit of {limit:,} bytes"
+    return Ending("LimitExceeded", message, KILLED, limit="output")
+
+
+def does_not_read(size: int) -> Ending:
+    message = f"it left {size:,} bytes of results unread: code that never awaits cannot receive"
+    return Ending("LimitExceeded", message, KILLED)
+
+
+def broke_protocol(reason: str) -> Ending:
+    return Ending("ProtocolError", f"it broke the protocol: {reason}", KILLED)
+
+
+def no_zygote() -> Ending:
+    message = "the sandbox's zygote ended, and the process with it; the engine starts a new one"
+    return Ending("EngineFailed", message, ENGINE)
+
+
+def not_launched(reason: str) -> Ending:
+    return Ending("LaunchFailed", reason, ENGINE)
+
+
+def of_raised(raised: m.Raised, limits: Limits) -> Ending:
+    """An error that ended `main`; one for want of memory counts as ended by that limit."""
+    if raised.error == "MemoryError":
+        message = raised.message or f"it needed more than its limit of {limits.memory:,} bytes"
+        return Ending(raised.error, message, KILLED, raised.traceback, "memory")
+    return Ending(raised.error, raised.message, RAISED, raised.traceback)
+
+
+def of_exit(status: int, cpu: float, setup_failed: str | None, limits: Limits) -> Ending:
+    """The end of a process that told nothing itself. `status`: exit code, or minus the signal."""
+    if setup_failed:
+        return not_launched(f"the sandbox could not be set up: {setup_failed}")
+    if status >= 0:
+        message = f"the process left with exit status {status}, without a result of `main`"
+        return Ending("Exited", message, RAISED)
+    number = -status
+    if number in (signal.SIGXCPU, signal.SIGKILL) and cpu + _CPU_SLACK >= limits.cpu:
+        message = f"it used more than its limit of {limits.cpu} s of CPU time"
+        return Ending("LimitExceeded", message, KILLED, limit="cpu")
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    if number in _CRASHES:
+        return Ending("Crashed", f"the process crashed ({name})", RAISED)
+    return Ending("Killed", f"it was ended from outside ({name})", KILLED)

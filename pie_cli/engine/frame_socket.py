@@ -1,0 +1,142 @@
+"""The trusted end of one inferlet's socket: cuts frames, keeps budgets, buffers what it may not read.
+
+Never waits, never trusts what it reads, and knows nothing of what the frames mean.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from ipc import frames
+from ipc.errors import ProtocolError
+from pie_cli.engine import endings, quotas
+from pie_cli.engine.endings import Ending
+
+
+class FrameSocket:
+    """Reads and writes frames from the event loop until `close`."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_frame: Callable[[int, bytes], None],
+        on_room: Callable[[], None],
+        on_fault: Callable[[Ending], None],
+    ) -> None:
+        """`on_room`: little is left to write. `on_fault`: the process must end, and why."""
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._on_frame, self._on_room, self._on_fault = on_frame, on_room, on_fault
+        self._reader = frames.FrameReader()
+        self._budget = quotas.ReadBudget(self._loop.time())
+        self._pause: asyncio.TimerHandle | None = None
+        self._unwritten: deque[memoryview] = deque()
+        self._unwritten_size = 0
+        self._max_unread = quotas.MAX_UNREAD
+        self._loop.add_reader(sock, self._readable)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether messages that can wait may be written now."""
+        return self._unwritten_size < quotas.INBOX_ROOM
+
+    def write(self, data: bytes, *, trusted: bool = False) -> None:
+        """Write, or keep what does not fit now. Trusted data does not count as unread."""
+        if self._sock.fileno() < 0:
+            return
+        if trusted:
+            self._max_unread += len(data)
+        if not self._unwritten:
+            sent = self._send(data)
+            if sent == len(data):
+                return
+            data = memoryview(data)[sent:]
+            self._loop.add_writer(self._sock, self._writable)
+        self._unwritten.append(memoryview(data))
+        self._unwritten_size += len(data)
+        if self._unwritten_size > self._max_unread:
+            self._on_fault(endings.does_not_read(self._unwritten_size))
+
+    def drain(self) -> None:
+        """Read all that the process left behind; it has ended."""
+        self._stop_reading()
+        while self._sock.fileno() >= 0 and (data := self._receive()):
+            if not self._feed(data):
+                return
+
+    def close(self) -> None:
+        if self._sock.fileno() < 0:
+            return
+        self._stop_reading()
+        self._loop.remove_writer(self._sock)
+        self._unwritten.clear()
+        self._unwritten_size = 0
+        self._sock.close()
+
+    def _send(self, data: bytes | memoryview) -> int:
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)  # the process is gone: its exit says why
+
+    def _writable(self) -> None:
+        while self._unwritten:
+            data = self._unwritten[0]
+            sent = self._send(data)
+            self._unwritten_size -= sent
+            if sent < len(data):
+                self._unwritten[0] = data[sent:]
+                break
+            self._unwritten.popleft()
+        else:
+            self._loop.remove_writer(self._sock)
+        if self.has_room:
+            self._on_room()
+
+    def _readable(self) -> None:
+        data = self._receive()
+        if data is None:
+            return
+        if not data:
+            self._stop_reading()
+            return
+        self._feed(data)
+
+    def _receive(self) -> bytes | None:
+        """Bytes; none at the end; None when nothing is there."""
+        try:
+            return self._sock.recv(quotas.READ_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def _feed(self, data: bytes) -> bool:
+        num_frames = 0
+        try:
+            for kind, body in self._reader.feed(data):
+                num_frames += 1
+                self._on_frame(kind, body)
+        except ProtocolError as error:
+            self._stop_reading()
+            self._on_fault(endings.broke_protocol(str(error)))
+            return False
+        pause = self._budget.spend(len(data), num_frames, self._loop.time())
+        if pause and self._sock.fileno() >= 0:
+            self._stop_reading()
+            self._pause = self._loop.call_later(pause, self._resume)
+        return True
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._readable)
+
+    def _stop_reading(self) -> None:
+        if self._pause:
+            self._pause.cancel()
+            self._pause = None
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock)

@@ -1,0 +1,56 @@
+"""How much one inferlet may make the hub do. Knows numbers and time, nothing of sockets.
+
+A process that sends more than its budget is read later: only its own frames wait. One that breaks
+a cap is ended.
+"""
+
+from dataclasses import dataclass
+
+READ_SIZE = 256 << 10  # bytes of one process per turn of the loop: nobody waits for a long frame
+BYTES_PER_SECOND = 64 << 20
+BURST_BYTES = 128 << 20
+MESSAGES_PER_SECOND = 20_000
+BURST_MESSAGES = 40_000
+MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
+INBOX_ROOM = 1 << 20  # bytes waiting for a process, above which its inbox holds messages back
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A rate with a burst: what is spent comes back at `rate` a second, up to `burst`."""
+
+    rate: float
+    burst: float
+    level: float
+    time: float
+
+    def spend(self, amount: float, now: float) -> float:
+        """Take `amount`; the seconds until the level is no longer below zero (0: go on)."""
+        self.level = min(self.burst, self.level + (now - self.time) * self.rate) - amount
+        self.time = now
+        return max(0.0, -self.level / self.rate)
+
+
+class ReadBudget:
+    """What one process may send: bytes, and frames, each a second."""
+
+    def __init__(self, now: float) -> None:
+        self._bytes = Bucket(BYTES_PER_SECOND, BURST_BYTES, BURST_BYTES, now)
+        self._frames = Bucket(MESSAGES_PER_SECOND, BURST_MESSAGES, BURST_MESSAGES, now)
+
+    def spend(self, num_bytes: int, num_frames: int, now: float) -> float:
+        """Seconds for which the process must not be read."""
+        return max(self._bytes.spend(num_bytes, now), self._frames.spend(num_frames, now))
+
+
+class Meter:
+    """Counts up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def add(self, amount: int) -> bool:
+        """Whether the limit still holds."""
+        self.used += amount
+        return self.used <= self.limit

@@ -1,0 +1,144 @@
+"""The worker as the hub sees it: a process, and one link. Relays bytes that it never reads."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ipc import messages as m
+from ipc.transport import ZmqLink
+from pie_cli.engine.zmq_reader import ZmqReader
+
+STOP_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What the worker is started with."""
+
+    module: str
+    model: str
+    model_path: str
+
+    def command(self, address: str) -> list[str]:
+        command = [sys.executable, "-m", self.module, "--link", address]
+        return [*command, "--model-path", self.model_path, "--model-name", self.model]
+
+
+class WorkerProcess:
+    """Started by the constructor. All that is sent in one turn of the loop is one message."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        address: str,
+        log_path: str,
+        on_report: Callable[[m.WorkerReport], None],
+        on_batch: Callable[[int, bytes], None],
+        on_death: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_report, self._on_batch, self._on_death = on_report, on_batch, on_death
+        self._notices: list[m.Control] = []
+        self._batches: list[tuple[int, bytes]] = []
+        self._flushing = False
+        self.link = ZmqLink(address, bind=True, is_hub=True)
+        self._reader = ZmqReader(self.link.fileno, self._receive)
+        self._process = _spawn(options.command(address), log_path)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._ended)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def relay(self, number: int, commands: bytes) -> None:
+        """Commands of a process, in order with what was notified and relayed before."""
+        self._batches.append((number, commands))
+        self._flush_soon()
+
+    def notify(self, *controls: m.Control) -> None:
+        """Goes before what is relayed in the same turn of the loop."""
+        self._notices += controls
+        self._flush_soon()
+
+    async def close(self) -> None:
+        """Ask it to end, and see to it that it does."""
+        self._loop.remove_reader(self._pidfd)
+        if self._process.poll() is None:
+            self._notices.append(m.Shutdown())
+            self._flush()
+            if not await self._wait(STOP_SECONDS):
+                self._process.terminate()
+                if not await self._wait(1.0):
+                    self._process.kill()
+                    self._process.wait()
+        os.close(self._pidfd)
+        self._reader.close()
+        self.link.close()
+
+    async def _wait(self, seconds: float) -> bool:
+        ended = self._loop.create_future()
+        self._loop.add_reader(self._pidfd, lambda: ended.done() or ended.set_result(None))
+        try:
+            await asyncio.wait_for(ended, seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._loop.remove_reader(self._pidfd)
+        self._process.wait()
+        return True
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._notices or self._batches:
+            notices, batches = self._notices, self._batches
+            self._notices, self._batches = [], []
+            self.link.send(notices, batches)
+            self._reader.check()
+
+    def _receive(self) -> bool:
+        message = self.link.receive()
+        if message is None:
+            return False
+        reports, batches = message
+        for report in reports:
+            self._on_report(report)
+        for number, events in batches:
+            self._on_batch(number, events)
+        return True
+
+    def _ended(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._reader.check()  # its last words may still be unread
+        self._loop.call_soon(self._report_death, self._process.wait())
+
+    def _report_death(self, status: int) -> None:
+        how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+        self._on_death(how)
+
+
+def _spawn(command: list[str], log_path: str) -> subprocess.Popen:
+    hub = os.getpid()
+
+    def die_with_hub() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != hub:  # it ended before the call
+            os._exit(1)
+
+    with open(log_path, "ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_hub,
+            start_new_session=True,  # a Ctrl-C in the terminal is for the hub alone
+        )  # fmt: skip

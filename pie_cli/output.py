@@ -1,0 +1,65 @@
+"""What every verb says to people: errors, hints and notes, on stderr."""
+
+import os
+import sys
+from typing import TextIO
+
+_RED, _CYAN = "1;31", "36"
+
+
+def error(message: str, hint: str | None = None) -> None:
+    """`error: …`, and what to do about it."""
+    print(f"{paint('error:', _RED)} {message}", file=sys.stderr)
+    if hint:
+        print(f"\n{paint('hint:', _CYAN)} {hint}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def note(message: str) -> None:
+    """One line that is no error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def is_animated(stream: TextIO) -> bool:
+    """Whether lines of the stream may be redrawn."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, code: str) -> str:
+    """`text` for stderr, coloured where somebody sees it and has not asked for none."""
+    if os.environ.get("NO_COLOR") or not is_animated(sys.stderr):
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def table(rows: list[list[str]]) -> str:
+    """Columns of text; the first row is the head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+class ProgressBar:
+    """One line that is redrawn on a terminal; elsewhere a line for each new text."""
+
+    def __init__(self) -> None:
+        self._animated = is_animated(sys.stderr)
+        self._text = ""
+        self._drawn = False
+
+    def show(self, fraction: float, text: str) -> None:
+        if self._animated:
+            full = round(fraction * 24)
+            bar = "━" * full + " " * (24 - full)
+            sys.stderr.write(f"\r\x1b[K{text} [{bar}] {fraction:4.0%}")
+            sys.stderr.flush()
+            self._drawn = True
+        elif text != self._text:
+            note(text)
+        self._text = text
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._drawn = False

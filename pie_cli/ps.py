@@ -1,0 +1,98 @@
+"""`pie ps`, `pie kill`, `pie stop`: what the running engines do, and their ends."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pie_cli.output import error, note, table
+
+if TYPE_CHECKING:
+    from pie_cli.client import Connection
+
+ANSWER_SECONDS = 10.0
+STOP_SECONDS = 30.0
+KEYS = (
+    "id", "app", "client", "state", "age", "tokens_in", "tokens_out", "pages", "memory", "sandbox",
+)  # fmt: skip
+
+
+def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False) -> int:
+    """List the live processes of all engines."""
+    from ipc import client as c
+
+    rows = []
+    with connections() as engines:
+        for engine in engines:
+            engine.send(c.List())
+            rows += engine.expect(c.Processes, ANSWER_SECONDS).rows
+    if as_json:
+        print(json.dumps([{key: getattr(row, key) for key in KEYS} for row in rows]))
+    elif rows:
+        head = [key.replace("_", " ") for key in KEYS]
+        print(table([head, *([_readable(key, getattr(row, key)) for key in KEYS] for row in rows)]))
+    else:
+        note("no live processes" if engines else "no engine is running")
+    return 0
+
+
+def kill(ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in `pie ps`.")]) -> int:
+    """End processes."""
+    from ipc import client as c
+
+    unknown = set(ids)
+    with connections() as engines:
+        for engine in engines:
+            engine.send(c.Kill(tuple(ids)))
+            unknown &= set(engine.expect(c.Killed, ANSWER_SECONDS).unknown)
+    for id in ids:
+        if id in unknown:
+            error(f"no live process `{id}`", "`pie ps` lists them")
+    return 2 if unknown else 0
+
+
+def stop() -> int:
+    """End the engines, and all that they run."""
+    from ipc import client as c
+
+    with connections(even_silent=True) as engines:
+        if not engines:
+            note("no engine is running")
+        for engine in engines:
+            engine.send(c.StopEngine())
+        for engine in engines:
+            if not engine.wait_end(STOP_SECONDS):
+                note(f"the engine with `{engine.card.model}` does not answer: killing it")
+                with suppress(ProcessLookupError):
+                    os.kill(engine.card.pid, signal.SIGKILL)
+                engine.wait_end(STOP_SECONDS)
+    return 0
+
+
+@contextmanager
+def connections(even_silent: bool = False) -> "Iterator[list[Connection]]":
+    """One to each running engine; also to those that do not greet, if asked."""
+    from pie_cli import settings
+    from pie_cli.client import connect
+
+    engines = [connect(folder, even_silent) for folder in settings.engine_folders()]
+    found = [engine for engine in engines if engine]
+    try:
+        yield found
+    finally:
+        for engine in found:
+            engine.close()
+
+
+def _readable(key: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if key == "age":
+        return f"{value:.0f} s"
+    if key == "memory":
+        return f"{value / (1 << 20):.0f} MB"
+    return f"{value:,}" if isinstance(value, int) else str(value)

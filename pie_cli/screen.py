@@ -1,0 +1,197 @@
+"""What `pie run` shows of its processes: for people, or one JSON object a line. Decides nothing."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ipc import client as c
+from pie_cli.output import ProgressBar, error, note
+
+RAISED, ENGINE_FAILED, INTERRUPTED = 1, 3, 130
+
+
+@dataclass(frozen=True)
+class Style:
+    """How results and messages are written."""
+
+    raw: bool = False  # a str result without quotes
+    one_line: bool = False  # the result on one line on a terminal too
+    stream: bool = False  # text messages on stdout, the result on stderr
+
+
+class Screen(Protocol):
+    """One method for each thing that happens; `result` comes in the order of the copies."""
+
+    def starting(self, model: str) -> None: ...
+    def progress(self, fraction: float, text: str) -> None: ...
+    def launched(self, event: c.Launched, app: str, model: str) -> None: ...
+    def sent(self, event: c.Sent) -> None: ...
+    def printed(self, event: c.Printed) -> None: ...
+    def returned(self, event: c.Returned) -> None:
+        """At once."""
+
+    def result(self, event: c.Returned) -> None:
+        """When all earlier copies have ended."""
+
+    def failed(self, event: c.Error, hint: str = "") -> None: ...
+    def close(self) -> None: ...
+
+
+class PlainScreen:
+    """For people: the result alone on stdout, everything else on stderr."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self._bar = ProgressBar()
+        self._open_line = ""  # what kind of text left the cursor within a line of stderr
+        self._stream_open = False  # the same for streamed text, where both are one terminal
+        self._one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+
+    def starting(self, model: str) -> None:
+        if not sys.stderr.isatty():
+            note(f"starting the engine with `{model}`")
+
+    def progress(self, fraction: float, text: str) -> None:
+        if sys.stderr.isatty():
+            self._bar.show(fraction, text)
+
+    def launched(self, event: c.Launched, app: str, model: str) -> None:
+        self._bar.clear()
+
+    def sent(self, event: c.Sent) -> None:
+        if event.is_json:
+            self._write_line(event.text)
+        elif self._style.stream:
+            sys.stdout.write(event.text)
+            sys.stdout.flush()
+            self._stream_open = self._one_terminal and not event.text.endswith("\n")
+        else:
+            self._write(event.text, "message")
+
+    def printed(self, event: c.Printed) -> None:
+        self._write(event.text, event.stream)
+
+    def returned(self, event: c.Returned) -> None:
+        pass
+
+    def result(self, event: c.Returned) -> None:
+        text = self._format(event.value)
+        if self._style.stream:
+            self._write_line(text)
+            return
+        if self._one_terminal:
+            self._end_line()
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def failed(self, event: c.Error, hint: str = "") -> None:
+        self._bar.clear()
+        self._end_line()
+        if event.traceback:
+            frames = event.traceback.rstrip("\n")
+            sys.stderr.write(f"Traceback (most recent call last):\n{frames}\n")
+        error(describe(event), hint)
+
+    def close(self) -> None:
+        """Leave the cursor of a terminal at the beginning of a line."""
+        self._bar.clear()
+        if sys.stderr.isatty():
+            self._end_line()
+
+    def _format(self, value: str) -> str:
+        if self._style.raw and value.startswith('"'):
+            return json.loads(value)
+        if self._style.one_line or not sys.stdout.isatty() or not value.startswith(("{", "[")):
+            return value
+        return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+
+    def _write(self, text: str, kind: str) -> None:
+        """Text as it is; a line that another kind left open is ended first."""
+        if not text:
+            return
+        if self._open_line != kind:
+            self._end_line()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        self._open_line = "" if text.endswith("\n") else kind
+
+    def _write_line(self, text: str) -> None:
+        self._end_line()
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def _end_line(self) -> None:
+        if self._open_line or self._stream_open:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+        self._open_line, self._stream_open = "", False
+
+
+class DetachedScreen(PlainScreen):
+    """The process ids alone, one a line of stdout."""
+
+    def __init__(self) -> None:
+        super().__init__(Style())
+
+    def launched(self, event: c.Launched, app: str, model: str) -> None:
+        super().launched(event, app, model)
+        sys.stdout.write(event.process + "\n")
+        sys.stdout.flush()
+
+
+class EventScreen:
+    """For programs: every event is a JSON object on a line of stdout. Errors are on stderr too."""
+
+    def __init__(self) -> None:
+        self._errors = PlainScreen(Style())
+
+    def starting(self, model: str) -> None:
+        self._errors.starting(model)
+
+    def progress(self, fraction: float, text: str) -> None:
+        self._errors.progress(fraction, text)
+
+    def launched(self, event: c.Launched, app: str, model: str) -> None:
+        self._errors.launched(event, app, model)
+        self._write("launched", event, app=app, model=model, sandbox=event.sandbox)
+
+    def sent(self, event: c.Sent) -> None:
+        message = json.loads(event.text) if event.is_json else event.text
+        self._write("message", event, message=message)
+
+    def printed(self, event: c.Printed) -> None:
+        self._write(event.stream, event, text=event.text)
+
+    def returned(self, event: c.Returned) -> None:
+        self._write("return", event, value=json.loads(event.value))
+
+    def result(self, event: c.Returned) -> None:
+        pass
+
+    def failed(self, event: c.Error, hint: str = "") -> None:
+        self._write(
+            "error", event, type=event.error, message=event.message, traceback=event.traceback,
+            exit=event.exit, limit=event.limit,
+        )  # fmt: skip
+        self._errors.failed(event, hint)
+
+    def close(self) -> None:
+        self._errors.close()
+
+    def _write(self, kind: str, event: Any, **fields: Any) -> None:
+        line = {"event": kind, "time": event.time, "process": event.process, **fields}
+        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+def describe(event: c.Error) -> str:
+    """The error in one sentence."""
+    if event.exit == RAISED:
+        return f"{event.error}: {event.message}" if event.message else event.error
+    if event.exit == ENGINE_FAILED:
+        return event.message
+    if event.limit == "memory":
+        return f"`{event.process}` was ended by its limit `memory`: {event.message}"
+    limit = f" by its limit `{event.limit}`" if event.limit else ""
+    return f"`{event.process}` was ended{limit}: {event.message}"

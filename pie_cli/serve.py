@@ -1,0 +1,72 @@
+"""`pie serve`: the engine in the foreground, until Ctrl-C."""
+
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ipc import messages as m
+
+
+class Sandbox(str, Enum):
+    """`full` insists on namespaces besides Landlock and seccomp."""
+
+    auto = "auto"
+    full = "full"
+
+
+def serve(
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="A model of the store.")] = None,
+    sandbox: Annotated[
+        Sandbox, typer.Option(help="`full` refuses to start with less.")
+    ] = Sandbox.auto,
+    unsafe_no_sandbox: Annotated[
+        bool, typer.Option("--unsafe-no-sandbox", help="Run inferlets that you trust without one.")
+    ] = False,
+) -> int:
+    """Run the engine in the foreground until Ctrl-C; prints one line when it is ready."""
+    import asyncio
+
+    from pie_cli import cards, settings
+    from pie_cli.arguments import UsageError
+    from pie_cli.client import EngineLost
+    from pie_cli.engine.daemon import serve as serve_engine
+    from pie_cli.engine.daemon import take_lock
+    from pie_cli.engine.hub import HubOptions
+    from pie_cli.engine.worker_process import WorkerOptions
+    from pie_cli.models import resolve
+    from pie_cli.starting import enter_environment, prepare
+
+    facts = resolve(model)
+    folder = settings.engine_folder(facts["name"])
+    prepare(folder)
+    lock = take_lock(folder)
+    if lock is None:
+        card = cards.read(folder)
+        who = f" (process {card.pid})" if card else ""
+        raise UsageError(f"an engine with `{facts['name']}` is running{who}", "`pie stop` ends it")
+    enter_environment()
+    log = str(settings.new_log(facts["name"]))
+    options = HubOptions(
+        WorkerOptions(settings.worker_module(), facts["name"], facts["path"]),
+        folder.hub_address, folder.worker_address, log,
+        "none" if unsafe_no_sandbox else sandbox.value, None,
+    )  # fmt: skip
+    end = asyncio.run(serve_engine(options, folder, print_ready))
+    if end.failure:
+        raise EngineLost(end.failure, end.hint, log)
+    return 0
+
+
+def print_ready(ready: "m.Ready", sandbox: str) -> None:
+    """The one line that says the engine can be used."""
+    model, engine = ready.model, ready.engine
+    pages = f"{engine.num_pages:,} pages of {engine.page_size} tokens"
+    print(
+        f"ready: `{model.name}` on {engine.device} ({model.dtype}, {pages}), sandbox: {sandbox}",
+        flush=True,
+    )
+    if sandbox.startswith("none"):
+        print("warning: inferlets run without a sandbox", file=sys.stderr, flush=True)

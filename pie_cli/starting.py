@@ -1,0 +1,110 @@
+"""Finds the engine of a model, or starts one in the background. Many at once start one."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pie_cli import settings
+from pie_cli.client import Connection, EngineLost, connect
+
+CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
+_POLL_SECONDS = 0.01
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def find_engine(model: str | None) -> Connection | None:
+    """A connection to the running engine of that model, or of the default one."""
+    name = model or settings.chosen_model()
+    return connect(settings.engine_folder(name)) if name else None
+
+
+def find_or_start(
+    model: str | None, keep_alive: float, on_start: Callable[[str], None]
+) -> Connection:
+    """A connection to the model's engine. `on_start` is told the name of a model to be loaded.
+
+    Raises EngineLost, StoreFailure and SettingError.
+    """
+    name = model or settings.chosen_model()
+    if name and settings.is_stored(name):  # then all that start at once wait for the first
+        return _start_once(name, keep_alive, on_start)
+    from pie_cli.models import resolve
+
+    return _start_once(resolve(model)["name"], keep_alive, on_start)
+
+
+def _start_once(model: str, keep_alive: float, on_start: Callable[[str], None]) -> Connection:
+    folder = settings.engine_folder(model)
+    if connection := connect(folder):
+        return connection
+    from pie_cli.models import resolve
+
+    prepare(folder)
+    with _start_lock(folder):
+        if connection := connect(folder):
+            return connection
+        facts = resolve(model)
+        on_start(model)
+        return _start(folder, model, facts["path"], keep_alive)
+
+
+def prepare(folder: settings.EngineFolder) -> None:
+    """The engine's folder, for this user alone."""
+    settings.make_private(folder.path.parent)
+    settings.make_private(folder.path)
+
+
+@contextmanager
+def _start_lock(folder: settings.EngineFolder) -> Iterator[None]:
+    descriptor = os.open(folder.start_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(
+    folder: settings.EngineFolder, model: str, path: str, keep_alive: float
+) -> Connection:
+    log = settings.new_log(model)
+    command = [sys.executable, "-m", "pie_cli.engine.daemon", "--model", model]
+    command += ["--model-path", path, "--log", str(log), "--keep-alive", str(keep_alive)]
+    with log.open("ab") as output:
+        daemon = subprocess.Popen(
+            command, cwd=_ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=output,
+            start_new_session=True,  # it outlives this run, and its terminal
+        )  # fmt: skip
+    deadline = time.monotonic() + CARD_SECONDS
+    while time.monotonic() < deadline:
+        if connection := connect(folder):
+            return connection
+        if daemon.poll() is not None:
+            raise EngineLost(f"the engine could not start: {last_words(log)}", log=str(log))
+        time.sleep(_POLL_SECONDS)
+    daemon.kill()
+    daemon.wait()
+    raise EngineLost("the engine did not start in time", log=str(log))
+
+
+def environment() -> dict[str, str]:
+    """What the engine's processes see: this environment, with paths that hold anywhere."""
+    return {**os.environ, "PYTHONPATH": str(_ROOT), "PIE_HOME": str(settings.home())}
+
+
+def enter_environment() -> None:
+    """The same for this process, which is to become the engine."""
+    os.environ.update(environment())
+    os.chdir(_ROOT)
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it wrote nothing"
