@@ -16,7 +16,7 @@ from collections.abc import Callable
 import landlockpy
 import seccompy
 
-from . import policy
+from pie_cli.sandbox import policy
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import policy
+from pie_cli.sandbox import policy
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = (
@@ -163,7 +163,7 @@ def _succeeds(trial: Callable[[], object]) -> bool:
 
 
 def _run_confined(trials: dict[str, Callable[[], object]]) -> list[str]:
-    from . import linux
+    from pie_cli.sandbox import linux
 
     confinement = linux.Confinement(policy.REDUCED, policy.readable_paths([]))
     linux.drop_privileges()

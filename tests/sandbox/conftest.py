@@ -34,7 +34,9 @@ class Outcome:
 class Arena:
     """Runs functions of `attacks` in children of one zygote."""
 
-    def __init__(self, tier: str = policy.REDUCED, entry: str = "tests.sandbox.attacks:run") -> None:
+    def __init__(
+        self, tier: str = policy.REDUCED, entry: str = "tests.sandbox.attacks:run"
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self.deaths = 0
         self.launcher = Launcher(tier, None, None, entry=entry, on_death=self._died)
