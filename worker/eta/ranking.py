@@ -110,6 +110,8 @@ def ranked_mass(x: Tensor, p: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]
     # Mass below zero can bring a sum back under p: such rows are ranked whole.
     signed = (x < 0).any(-1)
     for share in (*_SHARES, None):
+        if not rows.shape[0]:
+            return
         part, limit = x[rows], p[rows]
         # At most total / (limit * share) elements reach the bar. They are a prefix of the rank
         # order, and decide the row as soon as they have mass p.
@@ -124,8 +126,6 @@ def ranked_mass(x: Tensor, p: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]
             kept = _kept_in_order(mass.gather(-1, order), limit[done])
             yield rows[done], candidates.index[done].gather(-1, order), kept
         rows = rows[~done]
-        if not rows.shape[0]:
-            return
 
 
 # -- samplers
