@@ -13,18 +13,10 @@ def main() -> None:
 
 def command(arguments: list[str]) -> int:
     """Run one verb; its exit code."""
-    from pie_cli.app import app
-    from pie_cli.run import AppWords
-
-    words = AppWords()
-    if arguments[:1] == ["run"] and "--" in arguments:
-        # What follows is the app's: it must not meet our option parser.
-        cut = arguments.index("--")
-        arguments, words.words = arguments[:cut], arguments[cut + 1 :]
     try:
-        code = app(arguments, prog_name="pie", standalone_mode=False, obj=words)
+        code = _run(arguments[1:]) if is_run(arguments) else _any_verb(arguments)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -35,6 +27,26 @@ def command(arguments: list[str]) -> int:
         from pie_cli.failures import explain
 
         return explain(error)
+
+
+def is_run(arguments: list[str]) -> bool:
+    """Whether this is a launch, which does not wait for the command tree."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return own[:1] == ["run"] and len(own) > 1 and not {"-h", "--help"} & set(own)
+
+
+def _run(arguments: list[str]) -> int:
+    from pie_cli.run import run
+    from pie_cli.run_options import parse
+
+    return run(parse(arguments))
+
+
+def _any_verb(arguments: list[str]) -> int:
+    from pie_cli.app import app
+
+    code = app(arguments, prog_name="pie", standalone_mode=False)
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import typer
 
-from pie_cli import models, ps, run, serve
+from pie_cli import models, ps, run, run_options, serve
 
 app = typer.Typer(
     name="pie",
@@ -13,7 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run.run)
+app.command("run")(run_options.typer_command(run.run))
 app.command()(serve.serve)
 app.command()(ps.ps)
 app.command()(ps.kill)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pie_cli.arguments import UsageError
+from pie_cli.usage import UsageError
 
 
 def read_app(path: str) -> str:

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ipc.client import MAX_FILES
+from pie_cli.usage import UsageError
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 4300  # more than Python converts
-
-
-class UsageError(Exception):
-    """What was typed is at fault: exit code 2."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 def parse_words(words: Sequence[str]) -> dict[str, Any]:

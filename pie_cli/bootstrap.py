@@ -37,6 +37,10 @@ PLAIN_TORCH_GB = 3.7
 UNUSED = {"triton"}
 
 
+# pip's words for it: without and with a constraint on the package in the user's settings.
+NO_SUCH_VERSION = "No matching distribution|ResolutionImpossible"
+
+
 class SetupError(Exception):
     """The set-up cannot go on: what is wrong, and what to do about it."""
 
@@ -159,7 +163,7 @@ class Environment:
 
     def _install_cpu(self) -> None:
         torch, others = _split_torch(self.requirements)
-        # pip first: only a newer one than Python brings tells how far a download is.
+        # pip first, so that the environment can do without the one of the user's Python.
         if pip := [line for line in others if line.startswith("pip==")]:
             self._install("--no-deps", *pip)
         try:
@@ -193,11 +197,18 @@ class Environment:
         return path
 
     def _install(self, *arguments: str) -> None:
-        command = [str(self.python), "-I", "-m", "pip", "install", "--no-input"]
-        command += ["--disable-pip-version-check", "--prefer-binary", "--progress-bar", "off"]
+        command = [*self._pip(), "install", "--no-input", "--disable-pip-version-check"]
+        command += ["--prefer-binary", "--progress-bar", "off"]
         if index := os.environ.get("PIE_TORCH_INDEX"):
             command += ["--extra-index-url", index]
         run_pip([*command, *arguments], self.folder.with_suffix(self.folder.suffix + ".log"))
+
+
+    def _pip(self) -> list[str]:
+        """The environment's own pip, or the one that came with Python until there is one."""
+        if any(self.folder.glob("lib/python*/site-packages/pip")):
+            return [str(self.python), "-I", "-m", "pip"]
+        return [sys.executable, "-P", "-m", "pip", "--python", str(self.python)]
 
 
 class NoSuchVersion(SetupError):
@@ -231,7 +242,7 @@ def run_pip(command: list[str], log: Path) -> None:
     steps.end()
     if process.returncode != 0:
         reason = errors[-1] if errors else f"pip ended with {process.returncode}"
-        kind = NoSuchVersion if "No matching distribution" in reason else SetupError
+        kind = NoSuchVersion if re.search(NO_SUCH_VERSION, reason) else SetupError
         raise kind(f"installing failed: {reason}", f"all of pip's words are in {log}")
 
 
@@ -308,6 +319,9 @@ def _name(requirement: str) -> str:
 
 def _make_venv(folder: Path) -> None:
     command = [sys.executable, "-m", "venv", str(folder)]
+    if _has_pip():
+        # Its own pip comes with the requirements. Debian's Python cannot give it one at all.
+        command.append("--without-pip")
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()
@@ -315,6 +329,12 @@ def _make_venv(folder: Path) -> None:
             f"making a virtual environment failed:\n{said}",
             "on Debian and Ubuntu: `apt-get install python3-venv`",
         )
+
+
+def _has_pip() -> bool:
+    """Whether the Python that runs this has pip, perhaps the user's own."""
+    command = [sys.executable, "-P", "-m", "pip", "--version"]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def _read(path: Path) -> str:

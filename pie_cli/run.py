@@ -1,106 +1,64 @@
 """`pie run`: what its options mean. Starts nothing until all of them are understood."""
 
 import json
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
-import typer
+from pie_cli.usage import UsageError
 
 if TYPE_CHECKING:
     from ipc import client as c
     from pie_cli.stdin_lines import StdinLines
 
-Option = typer.Option
-
-
-@dataclass
-class AppWords:
-    """What came after `--`; None when there was no `--`."""
-
-    words: list[str] | None = None
-
-
-def run(
-    context: typer.Context,
-    app: Annotated[str, typer.Argument(metavar="APP.py", help="The inferlet.")],
-    input: Annotated[
-        str | None, Option(metavar="JSON|@FILE|-", help="The input object; `-`: from stdin.")
-    ] = None,
-    file: Annotated[
-        list[str] | None, Option(metavar="NAME=PATH", help="Attach a file (repeatable).")
-    ] = None,
-    model: Annotated[str | None, Option(metavar="NAME", help="A model of the store.")] = None,
-    events: Annotated[
-        bool, Option("--events", help="One JSON object a line on stdout for every event.")
-    ] = False,
-    stream: Annotated[
-        bool, Option("--stream", help="Text messages on stdout, the result on stderr.")
-    ] = False,
-    raw: Annotated[bool, Option("--raw", help="Print a str result without quotes.")] = False,
-    one_line: Annotated[
-        bool, Option("--json", help="Print the result on one line on a terminal too.")
-    ] = False,
-    detach: Annotated[
-        bool, Option("--detach", help="Print the process id and leave it running.")
-    ] = False,
-    copies: Annotated[
-        int | None, Option("-n", min=1, metavar="N", help="Launch N copies.")
-    ] = None,
-    name: Annotated[str | None, Option(metavar="NAME", help="The process's id.")] = None,
-    no_stdin: Annotated[bool, Option("--no-stdin", help="Leave stdin alone.")] = False,
-    timeout: Annotated[
-        float | None, Option(metavar="S", help="End the process after S seconds.")
-    ] = None,
-    keep_alive: Annotated[
-        float | None,
-        Option(min=0, metavar="S", help="An engine that this starts leaves when idle for S."),
-    ] = None,
-    about: Annotated[
-        bool, Option("--about", help="Print the app's docstring and run nothing.")
-    ] = False,
-) -> int:
+def run(options: Namespace) -> int:
     """Run an inferlet and print what it returns. What follows `--` is its input.
 
     pie run app.py -- --max-tokens 5 --flag -k v rest
     """
-    from pie_cli.arguments import UsageError, parse_words, read_files, read_input
+    from pie_cli.arguments import parse_words, read_files, read_input
 
-    if about:
+    if options.about:
         from pie_cli.app_source import docstring, read_app
 
-        print(docstring(read_app(app), app))
+        print(docstring(read_app(options.app), options.app))
         return 0
-    if timeout is not None and not 0 < timeout < 1e9:
-        raise UsageError(f"`--timeout {timeout:g}` is no number of seconds above 0")
-    if events and stream:
+    check(options)
+    value = read_input(options.input) | parse_words(options.words)
+    launches = make_runs(options, value, read_files(options.files or []))
+    if options.no_stdin or options.detach:
+        return follow(options, launches, None)
+    return follow(options, launches, stdin_lines(used=options.input == "-"))
+
+
+def check(options: Namespace) -> None:
+    """Refuse values that no run can have."""
+    for flag, value in (("--timeout", options.timeout), ("--keep-alive", options.keep_alive)):
+        if value is not None and not 0 <= value < 1e9:
+            raise UsageError(f"`{flag} {value:g}` is no number of seconds")
+    if options.copies is not None and options.copies < 1:
+        raise UsageError(f"`-n {options.copies}` launches nothing", "N is 1 or more")
+    if options.events and options.stream:
         raise UsageError("`--events` and `--stream` both say what stdout is", "choose one")
-    value = read_input(input) | parse_words(context.obj.words or [])
-    launches = make_runs(
-        app, value, files=read_files(file or []), name=name, timeout=timeout, detach=detach,
-        copies=copies,
-    )  # fmt: skip
-    stdin = None if no_stdin or detach else stdin_lines(used=input == "-")
-    style = {"raw": raw, "one_line": one_line or copies is not None, "stream": stream}
-    return follow(launches, model, keep_alive, stdin, events, style)
 
 
 def make_runs(
-    app: str, value: dict[str, Any], *, files: dict[str, bytes], name: str | None,
-    timeout: float | None, detach: bool, copies: int | None,
-) -> "list[c.Run]":  # fmt: skip
+    options: Namespace, value: dict[str, Any], files: dict[str, bytes]
+) -> "list[c.Run]":
     """One Run for each copy. Raises UsageError."""
     from ipc import client as c
     from pie_cli.app_source import read_app, read_modules
 
-    source = read_app(app)
+    app, source = options.app, read_app(options.app)
     modules = read_modules(app, source)
     runs = []
-    for copy in range(copies or 1):
-        own = value if copies is None else {**value, "_copy": copy}
-        id = f"{name}-{copy}" if name and (copies or 1) > 1 else name
+    for copy in range(options.copies or 1):
+        own = value if options.copies is None else {**value, "_copy": copy}
+        several = options.name and (options.copies or 1) > 1
+        name = f"{options.name}-{copy}" if several else options.name
         text = json.dumps(own, ensure_ascii=False)
-        runs.append(c.Run(copy, app, source, modules, text, files, id, timeout, detach))
+        runs.append(
+            c.Run(copy, app, source, modules, text, files, name, options.timeout, options.detach)
+        )
     return runs
 
 
@@ -111,30 +69,21 @@ def stdin_lines(used: bool) -> "StdinLines":
     return StdinLines(None if used else 0)
 
 
-def follow(
-    runs: "list[c.Run]", model: str | None, keep_alive: float | None, stdin: "StdinLines | None",
-    events: bool, style: dict[str, bool],
-) -> int:  # fmt: skip
+def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") -> int:
     """Launch and stay to the end; the exit code."""
     from pie_cli import settings
-    from pie_cli.arguments import UsageError
     from pie_cli.run_loop import RunLoop
-    from pie_cli.screen import DetachedScreen, EventScreen, PlainScreen, Style
+    from pie_cli.screen import make_screen
     from pie_cli.starting import find_or_start
 
-    sys.stdout.reconfigure(errors="replace")
-    if events:
-        screen = EventScreen()
-    else:
-        screen = DetachedScreen() if runs[0].detach else PlainScreen(Style(**style))
-    if keep_alive is None:
-        keep_alive = settings.keep_alive()
-    connection = find_or_start(model, keep_alive, screen.starting)
+    screen = make_screen(options)
+    keep_alive = settings.keep_alive() if options.keep_alive is None else options.keep_alive
+    connection = find_or_start(options.model, keep_alive, screen.starting)
     try:
         loop = RunLoop(connection, runs, screen, stdin)
         code = loop.run()
-        if loop.refusal:
-            raise UsageError(loop.refusal.message, loop.refusal.hint)
-        return code
     finally:
         connection.close()
+    if loop.refusal:
+        raise UsageError(loop.refusal.message, loop.refusal.hint)
+    return code

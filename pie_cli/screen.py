@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -183,6 +184,18 @@ class EventScreen:
         line = {"event": kind, "time": event.time, "process": event.process, **fields}
         sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
         sys.stdout.flush()
+
+
+def make_screen(options: Namespace) -> Screen:
+    """The screen that the options of `pie run` ask for."""
+    sys.stdout.reconfigure(errors="replace")  # a character that cannot be printed ends nothing
+    sys.stderr.reconfigure(errors="replace")
+    if options.events:
+        return EventScreen()
+    if options.detach:
+        return DetachedScreen()
+    one_line = options.one_line or options.copies is not None
+    return PlainScreen(Style(options.raw, one_line, options.stream))
 
 
 def describe(event: c.Error) -> str:

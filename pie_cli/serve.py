@@ -30,7 +30,6 @@ def serve(
     import asyncio
 
     from pie_cli import cards, settings
-    from pie_cli.arguments import UsageError
     from pie_cli.client import EngineLost
     from pie_cli.engine.daemon import serve as serve_engine
     from pie_cli.engine.daemon import take_lock
@@ -38,6 +37,7 @@ def serve(
     from pie_cli.engine.worker_process import WorkerOptions
     from pie_cli.models import resolve
     from pie_cli.starting import enter_environment, prepare
+    from pie_cli.usage import UsageError
 
     facts = resolve(model)
     folder = settings.engine_folder(facts["name"])

@@ -15,18 +15,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from pie_cli.usage import UsageError
+
 DEFAULT_KEEP_ALIVE = 300.0  # seconds
 KEPT_LOGS = 20  # for each model
 _MAX_SOCKET_PATH = 107  # bytes, of the kernel's sockaddr_un
 _LONGEST_SOCKET = "worker.sock"
-
-
-class SettingError(Exception):
-    """A setting is at fault; `hint` says what to write instead."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ def keep_alive() -> float:
         if not 0 <= value < float("inf"):
             raise ValueError
     except ValueError:
-        raise SettingError(
+        raise UsageError(
             f"`PIE_KEEP_ALIVE` is `{text}`, which is no number of seconds",
             "0 lets the engine leave with the run",
         ) from None
@@ -128,7 +122,7 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-        raise SettingError(
+        raise UsageError(
             f"`{folder}` does not belong to you", "remove it, or set `PIE_HOME` to another folder"
         )
     if facts.st_mode & 0o077:

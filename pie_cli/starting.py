@@ -28,7 +28,7 @@ def find_or_start(
 ) -> Connection:
     """A connection to the model's engine. `on_start` is told the name of a model to be loaded.
 
-    Raises EngineLost, StoreFailure and SettingError.
+    Raises EngineLost, StoreFailure and UsageError.
     """
     name = model or settings.chosen_model()
     if name and settings.is_stored(name):  # then all that start at once wait for the first
