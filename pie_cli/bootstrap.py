@@ -86,6 +86,7 @@ class Environment:
         default = self.cache / f"venv-{self.stamp}"
         self.folder = Path(named).expanduser().absolute() if named else default
         self.python = self.folder / "bin" / "python"
+        self.without_torch = self.folder / ".requirements.txt"
 
     def is_ready(self) -> bool:
         """Whether everything was installed, and its Python still exists."""
@@ -163,6 +164,7 @@ class Environment:
 
     def _install_cpu(self) -> None:
         torch, others = _split_torch(self.requirements)
+        _write(self.without_torch, "\n".join(others) + "\n")
         # pip first, so that the environment can do without the one of the user's Python.
         if pip := [line for line in others if line.startswith("pip==")]:
             self._install("--no-deps", *pip)
@@ -170,9 +172,7 @@ class Environment:
             self._install("--no-deps", torch)
         except NoSuchVersion:
             self._install_plain_torch(torch.split("+")[0])
-        lines = self.folder / ".requirements.txt"
-        _write(lines, "\n".join(others) + "\n")
-        self._install("--no-deps", "-r", str(lines))
+        self._install("--no-deps", "-r", str(self.without_torch))
 
     def _install_plain_torch(self, torch: str) -> None:
         """The build with CUDA in it, and its libraries: it works on a CPU, but is larger."""
@@ -180,7 +180,7 @@ class Environment:
         say("(PIE_TORCH_INDEX names an extra index that has it)")
         self._check_room(SIZES["cpu"][1] + PLAIN_TORCH_GB)
         self._install("--no-deps", torch)
-        self._install(*self._torch_libraries(), "-c", str(self._constraints()))
+        self._install(*self._torch_libraries(), "-c", str(self.without_torch))
 
     def _torch_libraries(self) -> list[str]:
         """What the installed torch requires beyond our own list."""
@@ -190,11 +190,6 @@ class Environment:
         pinned = {_name(line) for line in _split_torch(self.requirements)[1]} | UNUSED
         lines = [line for line in found.stdout.splitlines() if "extra ==" not in line]
         return [line for line in lines if _name(line) not in pinned]
-
-    def _constraints(self) -> Path:
-        path = self.folder / ".constraints.txt"
-        _write(path, "\n".join(_split_torch(self.requirements)[1]) + "\n")
-        return path
 
     def _install(self, *arguments: str) -> None:
         command = [*self._pip(), "install", "--no-input", "--disable-pip-version-check"]
