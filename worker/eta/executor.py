@@ -26,6 +26,14 @@ class StageOutput:
     results: list[Tensor]
 
 
+class KernelError(Exception):
+    """A kernel failed. Ops are total on values, so it is memory, a device fault, or our own bug."""
+
+    def __init__(self, node: int, result: TensorType, cause: Exception) -> None:
+        super().__init__(f"node {node}, which makes {result}: {cause}")
+        self.node = node
+
+
 @dataclass(frozen=True)
 class _Step:
     """Computes one node and forgets the operands that nobody needs any more."""
@@ -67,7 +75,10 @@ class CompiledProgram:
         """`count` instances. `fronts[slot]` and `outputs[lane, name]` are `[count, *shape]`."""
         values = self._source_values(fronts, outputs, constants)
         for step in self._steps:
-            values[step.node] = step.run(step.call, *(values[arg] for arg in step.args))
+            try:
+                values[step.node] = step.run(step.call, *(values[arg] for arg in step.args))
+            except Exception as error:
+                raise KernelError(step.node, step.call.result, error) from error
             for arg in step.last_uses:
                 del values[arg]
         registers = {slot: _repeated(values[node], count) for slot, node in self._puts.items()}
