@@ -1,0 +1,63 @@
+"""Settings of the engine, from the command line or from tests. Reads nothing else."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How the engine schedules. Seconds unless another unit is named."""
+
+    row_budget: int = 2048  # rows of one wave
+    short_rows: int = 64  # a fire with at most so many rows left is not held up by a long one
+    min_chunk: int = 32  # a long pass is not cut finer
+    max_embed_length: int = 8192
+    run_ahead_window: int = 6
+    patience_floor: float = 0.002  # how long a wave waits for the submits that usually follow
+    patience_share: float = 0.05  # … as a share of the last wave
+    memory_grace: float = 1.0  # without progress for so long, memory counts as exhausted for good
+    stats_interval: float = 1.0
+    overlap: bool = False  # launch a wave before the values of the last one arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What `python -m worker` was asked to serve."""
+
+    link: str
+    model_path: str
+    model_name: str
+    dtype: str
+    device: str
+    kv_bytes: int | None
+    max_context: int | None
+
+
+def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
+    parser = ArgumentParser(prog="python -m worker", description="The engine process.")
+    parser.add_argument("--link", required=True, help="ZeroMQ address that the hub has bound")
+    parser.add_argument("--model-path", required=True, help="folder of the model")
+    parser.add_argument("--model-name", required=True, help="name under which it is served")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--kv-bytes", type=int, help="memory for pages")
+    parser.add_argument("--max-context", type=int, help="shortens the model's context")
+    return Arguments(**vars(parser.parse_args(words)))
+
+
+def default_kv_bytes(available: int) -> int:
+    """Bytes for pages, of the memory that is available."""
+    return min(4 * GIB, available // 4)
+
+
+def available_memory() -> int:
+    """Bytes of host memory that can be had without swapping."""
+    with open("/proc/meminfo") as lines:
+        for line in lines:
+            name, value, *_ = line.split()
+            if name == "MemAvailable:":
+                return int(value) * 1024
+    raise RuntimeError("/proc/meminfo has no MemAvailable")

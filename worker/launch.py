@@ -1,0 +1,285 @@
+"""Computes one wave: prologues, token ids, forward, epilogues, and then commits all of it at once.
+
+A fire that fails here commits nothing and leaves the wave; the others go on. Nothing waits for the
+host: values for it are packed, and cut into events when they have arrived (`Launched.events`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ipc.errors import ErrorCode, Failure
+from ipc.messages import Fired
+from worker import settle
+from worker.batch import LaneRows, assemble
+from worker.channels import DeviceRings
+from worker.eta.executor import CompiledProgram
+from worker.model.base import Model
+from worker.packing import Packed, Packer, Place, select_rows
+from worker.programs import Programs, Ran, group_by_key, run_group
+from worker.readout import Readout
+from worker.scheduler import context_failure
+from worker.state import Channel, Fire, Lanes, Process, Segment, Stage, State, Wave
+
+
+@dataclass(slots=True)
+class Work:
+    """What a fire in progress keeps from wave to wave."""
+
+    prologue: Ran | None = None
+    hidden: list[tuple[list[int], Tensor]] = field(default_factory=list)  # readouts, their rows
+
+
+@dataclass(slots=True)
+class _Delivery:
+    fire: Fire
+    results: list[Place]
+    cells: list[tuple[int, Place]]
+    appended: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Launched:
+    """A wave whose counts are committed and whose values are on their way."""
+
+    deliveries: list[_Delivery]
+    packed: Packed
+
+    def events(self) -> list[tuple[Fire, Process, Fired]]:
+        """What to tell, once the values are here."""
+        self.packed.wait()
+        get = self.packed.get
+        return [
+            (
+                delivery.fire,
+                delivery.fire.process,
+                Fired(
+                    delivery.fire.pipeline.number,
+                    delivery.fire.seq,
+                    tuple(get(place) for place in delivery.results),
+                    tuple((number, get(place)) for number, place in delivery.cells),
+                    delivery.appended,
+                ),
+            )
+            for delivery in self.deliveries
+        ]
+
+
+class Launcher:
+    def __init__(self, state: State, model: Model, rings: DeviceRings) -> None:
+        self.state = state
+        self.model = model
+        self.rings = rings
+        self.programs = Programs(model.device)
+
+    @torch.inference_mode()
+    def launch(self, wave: Wave) -> Launched:
+        self.rings.flush()
+        self.model.copy_pages(wave.copies)
+        starting = [segment for segment in wave.segments if segment.fire.work is None]
+        self._run_prologues(starting)
+        self._read_tokens(starting)
+        segments = [segment for segment in wave.segments if segment.fire.begun]
+        for segment in segments:
+            segment.stop = min(segment.stop, segment.fire.num_rows)
+        try:
+            outputs = self._forward(segments)
+        except Exception as error:  # no lane can be blamed
+            failure = Failure(ErrorCode.PROGRAM_FAULT, f"the model failed: {error}")
+            for segment in segments:
+                settle.fail(self.state, segment.fire, failure)
+            return Launched([], Packer().pack())
+        return self._finish(segments, outputs)
+
+    # ---- before the forward
+
+    def _run_prologues(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            segment.fire.work = Work()
+        fires = [segment.fire for segment in segments if segment.fire.pass_.prologue]
+        for group in group_by_key(fires, lambda fire: fire.pass_.prologue):
+            stages = [fire.pass_.prologue for fire in group]
+
+            def fronts(compiled: CompiledProgram, chosen: Sequence[int]) -> dict[int, Tensor]:
+                return self._ring_fronts(compiled.fronts_needed, [stages[i] for i in chosen])
+
+            results = run_group(self.programs, stages, fronts, lambda chosen: {})
+            for fire, result in zip(group, results):
+                if isinstance(result, Failure):
+                    settle.fail(self.state, fire, result)
+                else:
+                    fire.work.prologue = result
+
+    def _ring_fronts(self, slots: Sequence[int], stages: Sequence[Stage]) -> dict[int, Tensor]:
+        return {
+            slot: self.rings.gather(
+                stages[0].slot_types[slot], [stage.channels[slot].front for stage in stages]
+            )
+            for slot in slots
+        }
+
+    def _read_tokens(self, segments: Sequence[Segment]) -> None:
+        """Device-made token ids: how many rows are present, and where, must be known to place them."""
+        fires = [segment.fire for segment in segments if segment.fire.begun]
+        fires = [fire for fire in fires if fire.lanes is None]
+        if not fires:
+            return
+        rows = [self._token_row(fire) for fire in fires]
+        ids = torch.cat(rows).tolist()  # one copy to the host for all of them
+        at = 0
+        for fire in fires:
+            end = at + fire.pass_.spec.num_rows
+            self._set_tokens(fire, ids[at:end])
+            at = end
+
+    def _token_row(self, fire: Fire) -> Tensor:
+        channel = fire.pass_.tokens
+        if fire.pass_.tokens_from_prologue:
+            return _prologue_row(fire, channel).flatten()
+        return self.rings.gather(channel.cell, [channel.front]).flatten()
+
+    def _set_tokens(self, fire: Fire, ids: list[int]) -> None:
+        vocab_size, context = self.state.model.output_vocab_size, self.state.model.context_length
+        if min(ids) < -1 or max(ids) >= vocab_size:
+            bad = next(token for token in ids if not -1 <= token < vocab_size)
+            message = f"token id {bad} is outside the vocabulary of {vocab_size}"
+            settle.fail(self.state, fire, Failure(ErrorCode.TOKEN_RANGE, message))
+            return
+        fire.lanes = Lanes(ids, fire.pass_.spec.indptr)
+        for working_set, rows in zip(fire.sets, fire.lanes.counts):
+            if rows and working_set.length + rows > context:
+                failure = context_failure(working_set.length + rows, context)
+                settle.fail(self.state, fire, failure)
+                return
+
+    # ---- forward
+
+    def _forward(self, segments: Sequence[Segment]) -> Readout:
+        """Computes the segments' rows, and gathers what the epilogues of finishing fires will see."""
+        lanes: list[LaneRows] = []
+        first_rows, row = [], 0
+        for segment in segments:
+            first_rows.append(row)
+            row += segment.stop - segment.start
+            lanes += _lane_rows(segment)
+        readout = Readout(self.model)
+        finishing = [segment for segment in segments if segment.is_last]
+        bases = dict(zip(map(id, segments), first_rows))
+        with_epilogue = [segment.fire for segment in finishing if segment.fire.pass_.epilogue]
+        groups = group_by_key(with_epilogue, lambda fire: fire.pass_.epilogue)
+        segment_of = {segment.fire: segment for segment in segments}
+        for group in sorted(groups, key=lambda group: not _needs_logits(group[0])):
+            chosen = [segment_of[fire] for fire in group]
+            readout.add_group(chosen, [bases[id(segment)] for segment in chosen])
+        for segment in segments:
+            if not segment.is_last and segment.fire.pass_.epilogue:
+                readout.add_unfinished(segment, bases[id(segment)])
+        if lanes:
+            batch = assemble(lanes, readout.rows, self.model.page_size, self.model.device)
+            readout.hidden = self.model.forward(batch)
+        readout.keep_unfinished()
+        return readout
+
+    # ---- after it
+
+    def _finish(self, segments: Sequence[Segment], readout: Readout) -> Launched:
+        for segment in segments:
+            segment.fire.rows_done = segment.stop
+        ran = self._run_epilogues(readout)
+        done = [segment.fire for segment in segments if segment.is_last and segment.fire.begun]
+        packer = Packer()
+        self._scatter_puts(done, ran)
+        deliveries = [self._commit(fire, ran.get(fire), packer) for fire in done]
+        return Launched(deliveries, packer.pack())
+
+    def _run_epilogues(self, readout: Readout) -> dict[Fire, Ran]:
+        ran: dict[Fire, Ran] = {}
+        readout.compute()
+        for number, group in enumerate(readout.groups):
+            stages = [fire.pass_.epilogue for fire in group]
+
+            def fronts(compiled: CompiledProgram, chosen: Sequence[int]) -> dict[int, Tensor]:
+                return self._epilogue_fronts(compiled, [group[i] for i in chosen])
+
+            def outputs(chosen: Sequence[int]) -> dict[tuple[int, str], Tensor]:
+                return readout.outputs(number, chosen)
+
+            for fire, result in zip(group, run_group(self.programs, stages, fronts, outputs)):
+                if isinstance(result, Failure):
+                    settle.fail(self.state, fire, result)
+                else:
+                    ran[fire] = result
+        return ran
+
+    def _epilogue_fronts(
+        self, compiled: CompiledProgram, fires: Sequence[Fire]
+    ) -> dict[int, Tensor]:
+        stages = [fire.pass_.epilogue for fire in fires]
+        staged = stages[0].from_prologue
+        slots = [slot for slot in compiled.fronts_needed if slot not in staged]
+        fronts = self._ring_fronts(slots, stages)
+        for slot in staged.intersection(compiled.fronts_needed):
+            rows = [_prologue_row(fire, fire.pass_.epilogue.channels[slot]) for fire in fires]
+            fronts[slot] = torch.stack(rows)
+        return fronts
+
+    def _scatter_puts(self, fires: Sequence[Fire], ran: dict[Fire, Ran]) -> None:
+        """Writes every new cell: one `index_copy_` for each channel slot of a group."""
+        puts: dict[int, tuple[Tensor, list[int], list[Channel]]] = {}
+        for fire in fires:
+            for channel, tensor, row in _appended_cells(fire, ran.get(fire)):
+                _, rows, channels = puts.setdefault(id(tensor), (tensor, [], []))
+                rows.append(row)
+                channels.append(channel)
+        for tensor, rows, channels in puts.values():
+            values = select_rows(tensor, rows)
+            self.rings.scatter(channels[0].cell, [channel.back for channel in channels], values)
+
+    def _commit(self, fire: Fire, ran: Ran | None, packer: Packer) -> _Delivery:
+        results = ran.output.results if ran is not None else []
+        cells = [
+            (channel.number, packer.add(tensor, row))
+            for channel, tensor, row in _appended_cells(fire, ran)
+            if channel.watched
+        ]
+        places = [packer.add(tensor, ran.row) for tensor in results]
+        is_exact = fire.pass_.is_exact
+        appended = settle.commit(self.state, fire)
+        return _Delivery(fire, places, cells, () if is_exact else appended)
+
+
+def _needs_logits(fire: Fire) -> bool:
+    return any(name == "logits" for _, name in fire.pass_.epilogue.outputs)
+
+
+def _lane_rows(segment: Segment) -> list[LaneRows]:
+    """The parts of the segment's lanes that have rows in it."""
+    fire, parts = segment.fire, []
+    ids, indptr = fire.lanes.ids, fire.lanes.indptr
+    for working_set, first, end in zip(fire.sets, indptr, indptr[1:]):
+        start, stop = max(first, segment.start), min(end, segment.stop)
+        if start < stop:
+            slot = working_set.length + start - first
+            parts.append(LaneRows(ids[start:stop], slot, working_set.pages))
+    return parts
+
+
+def _prologue_row(fire: Fire, channel: Channel) -> Tensor:
+    ran, slot = fire.work.prologue, fire.pass_.prologue.channels.index(channel)
+    return ran.output.registers[slot][ran.row]
+
+
+def _appended_cells(fire: Fire, epilogue: Ran | None) -> list[tuple[Channel, Tensor, int]]:
+    """The new cells of a fire: (channel, tensor, row of it)."""
+    cells = []
+    for use in fire.pass_.uses:
+        if use.appends:
+            ran = fire.work.prologue if use.new_from == "prologue" else epilogue
+            stage = getattr(fire.pass_, use.new_from)
+            slot = stage.channels.index(use.channel)
+            cells.append((use.channel, ran.output.registers[slot], ran.row))
+    return cells

@@ -1,0 +1,202 @@
+"""Binds a PassSpec to channels and programs, checking everything: the SDK did, but is not trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from ipc import accounting
+from ipc.eta.check import CheckError, check
+from ipc.eta.graph import Program
+from ipc.types import BoundProgram, DType, PassSpec, TensorType
+from worker.state import Channel, Lanes, Outputs, Pass, Process, Stage, State, Use
+from worker.violation import Violation
+
+MAX_RANK = 4
+MAX_CELL_BYTES = 1 << 31
+
+
+def check_type(cell: TensorType) -> None:
+    if len(cell.shape) > MAX_RANK or any(not 1 <= extent < 1 << 31 for extent in cell.shape):
+        raise Violation(f"a cell of shape {list(cell.shape)}")
+    if cell.nbytes > MAX_CELL_BYTES:
+        raise Violation(f"a cell of {cell.nbytes} bytes")
+
+
+def check_cell(channel: Channel, data: bytes, vocab_size: int) -> None:
+    """Whether `data` is a cell of the channel; notes ids that are no token."""
+    cell = channel.cell
+    if len(data) != cell.nbytes:
+        raise Violation(f"channel {channel.number} holds {cell}, not {len(data)} bytes")
+    if cell.dtype == DType.bool_ and max(data) > 1:
+        raise Violation(f"a bool of channel {channel.number} is neither 0 nor 1")
+    if cell.dtype == DType.i32 and not channel.may_be_absent:
+        ids = memoryview(data).cast("i")
+        channel.may_be_absent = not (0 <= min(ids) and max(ids) < vocab_size)
+
+
+def check_sets(numbers: Sequence[int], num_lanes: int) -> None:
+    if len(numbers) != num_lanes or len(set(numbers)) != num_lanes:
+        raise Violation(f"working sets {list(numbers)} for {num_lanes} lanes")
+
+
+def bind(state: State, process: Process, spec: PassSpec) -> Pass:
+    """The pass, bound. Violation when the spec is not one that an SDK could have made."""
+    _check_rows(spec, state.config.max_embed_length)
+    check_sets(spec.working_sets, spec.num_lanes)
+    tokens, lanes = _bind_tokens(state, process, spec)
+    programs = {bound.program_id: _program(process, bound) for _, bound in _bound(spec)}
+    uses = _bind_uses(process, spec, programs)
+    sources = _first_sources(spec, programs)
+    stages = {
+        name: _bind_stage(state, process, spec, name, bound, programs, sources)
+        for name, bound in _bound(spec)
+    }
+    _note_absent_puts(stages.values())
+    return Pass(
+        spec, tokens, sources.get(("port", spec.tokens.channel)) == "prologue", lanes, uses,
+        stages.get("prologue"), stages.get("epilogue"), spec.working_sets,
+    )  # fmt: skip
+
+
+def _bound(spec: PassSpec) -> list[tuple[str, BoundProgram]]:
+    stages = (("prologue", spec.prologue), ("epilogue", spec.epilogue))
+    return [(name, bound) for name, bound in stages if bound is not None]
+
+
+def _check_rows(spec: PassSpec, max_rows: int) -> None:
+    rows, indptr, counts = spec.num_rows, spec.indptr, spec.readout_counts
+    if not 1 <= rows <= max_rows:
+        raise Violation(f"a pass of {rows} rows; the most is {max_rows}")
+    if len(indptr) < 2 or indptr[0] != 0 or indptr[-1] != rows:
+        raise Violation(f"indptr {list(indptr)} of {rows} rows")
+    if any(end < start for start, end in pairwise(indptr)):
+        raise Violation("indptr decreases")
+    if len(counts) != spec.num_lanes or min(counts) < 0 or sum(counts) != len(spec.readout):
+        raise Violation(f"readout counts {list(counts)} for {len(spec.readout)} rows")
+    if len(spec.readout) > max_rows:
+        raise Violation(f"{len(spec.readout)} rows are read out; the most is {max_rows}")
+    at = 0
+    for count, start, end in zip(counts, indptr, indptr[1:]):
+        if any(not start <= row < end for row in spec.readout[at : at + count]):
+            raise Violation("a lane reads out a row that is not its own")
+        at += count
+
+
+def _bind_tokens(
+    state: State, process: Process, spec: PassSpec
+) -> tuple[Channel | None, Lanes | None]:
+    if spec.tokens.is_channel:
+        channel = _channel(process, spec.tokens.channel)
+        if channel.cell != TensorType(DType.i32, (spec.num_rows,)):
+            raise Violation(f"{spec.num_rows} token ids from a channel of {channel.cell}")
+        return channel, None
+    values = spec.tokens.values
+    if len(values) != spec.num_rows:
+        raise Violation(f"{len(values)} token ids for {spec.num_rows} rows")
+    if min(values) < -1 or max(values) >= state.model.output_vocab_size:
+        raise Violation("a token id outside the vocabulary")
+    return None, Lanes(values, spec.indptr)
+
+
+def _channel(process: Process, number: int) -> Channel:
+    channel = process.channels.get(number)
+    if channel is None:
+        raise Violation(f"channel {number} does not exist")
+    return channel
+
+
+def _program(process: Process, bound: BoundProgram) -> Program:
+    program = process.programs.get(bound.program_id)
+    if program is None:
+        raise Violation("a pass uses a program that was not defined")
+    if len(bound.channels) != program.num_slots or len(set(bound.channels)) != program.num_slots:
+        raise Violation(f"channels {list(bound.channels)} for {program.num_slots} channel slots")
+    return program
+
+
+def _bind_uses(
+    process: Process, spec: PassSpec, programs: dict[bytes, Program]
+) -> tuple[Use, ...]:
+    effects = accounting.fire_effects(spec, lambda program_id: programs[program_id].slot_events())
+    return tuple(
+        Use(
+            _channel(process, number), effect.needs_front, int(effect.pops),
+            effect.pops_if_present, int(effect.appends), effect.new_from,
+        )
+        for number, effect in effects.items()
+    )  # fmt: skip
+
+
+def _first_sources(
+    spec: PassSpec, programs: dict[bytes, Program]
+) -> dict[tuple[str, int], str]:
+    """(stage, channel) -> what its first read there sees: "front" or the "prologue"'s new value."""
+    new: set[int] = set()
+    sources: dict[tuple[str, int], str] = {}
+    events = accounting.events(spec, lambda program_id: programs[program_id].slot_events())
+    for channel, kind, where in events:
+        if kind == "put":
+            if where == "prologue":
+                new.add(channel)
+            continue
+        sources.setdefault((where, channel), "prologue" if channel in new else "front")
+        if kind in ("take", accounting.CONSUME):
+            new.discard(channel)
+    return sources
+
+
+def _bind_stage(
+    state: State,
+    process: Process,
+    spec: PassSpec,
+    name: str,
+    bound: BoundProgram,
+    programs: dict[bytes, Program],
+    sources: dict[tuple[str, int], str],
+) -> Stage:
+    program = programs[bound.program_id]
+    channels = tuple(_channel(process, number) for number in bound.channels)
+    slot_types = tuple(channel.cell for channel in channels)
+    outputs = _outputs(state, spec, program) if name == "epilogue" else {}
+    try:
+        check(program, slot_types, outputs)
+    except CheckError as error:
+        raise Violation(f"{name}: {error}") from None
+    if bool(program.results) != (name == "epilogue" and spec.has_results):
+        raise Violation(f"the {name} gives results that the pass does not announce")
+    if len(bound.constants) != sum(made.nbytes for made in program.constant_types):
+        raise Violation(f"{len(bound.constants)} bytes of constants for the {name}")
+    from_prologue = frozenset(
+        slot
+        for slot, channel in enumerate(bound.channels)
+        if name == "epilogue" and sources.get((name, channel)) == "prologue"
+    )
+    readout_counts = spec.readout_counts if name == "epilogue" else ()
+    outputs_key = tuple(sorted(outputs.items()))
+    key = (bound.program_id, slot_types, outputs_key, from_prologue, readout_counts)
+    return Stage(
+        name, bound.program_id, program, channels, slot_types, outputs, bound.constants,
+        from_prologue, key,
+    )  # fmt: skip
+
+
+def _outputs(state: State, spec: PassSpec, program: Program) -> Outputs:
+    """Types of the model outputs that the program reads; others of the pass are not made."""
+    found: Outputs = {}
+    for lane, output in program.outputs():
+        if lane >= spec.num_lanes or spec.readout_counts[lane] == 0:
+            raise Violation(f"output {output!r} of lane {lane}, which reads no row out")
+        try:
+            found[lane, output] = state.model.output_type(output, spec.readout_counts[lane])
+        except KeyError:
+            raise Violation(f"the model has no output {output!r}") from None
+    return found
+
+
+def _note_absent_puts(stages: Iterable[Stage]) -> None:
+    """A channel that may get an id below 0 from the device gives passes of unknown length."""
+    for stage in stages:
+        puts = {slot for slot, kind in stage.program.slot_events() if kind == "put"}
+        for slot in puts - stage.program.never_absent_puts():
+            stage.channels[slot].may_be_absent = True

@@ -1,0 +1,117 @@
+"""Stages of a wave, grouped: those of equal program and types run as one stacked call.
+
+A group knows no process: programs are shared by what they are. When a call raises, each instance
+runs alone, so that only the guilty ones fail.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ipc.errors import ErrorCode, Failure
+from worker.eta import executor
+from worker.eta.executor import CompiledProgram, StageOutput
+from worker.state import Fire, Stage
+
+MAX_COMPILED = 512
+MAX_CONSTANT_SETS = 256
+
+@dataclass(slots=True)
+class Ran:
+    """What one instance got: row `row` of a group's output."""
+
+    output: StageOutput
+    row: int
+
+
+class Programs:
+    """Compiled programs and their constants on the device, the most recently used ones."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._compiled: OrderedDict[tuple, CompiledProgram] = OrderedDict()
+        self._constants: OrderedDict[tuple, list[Tensor]] = OrderedDict()
+
+    def compiled(self, stage: Stage) -> CompiledProgram:
+        return _cached(self._compiled, stage.key, MAX_COMPILED, lambda: self._compile(stage))
+
+    def _compile(self, stage: Stage) -> CompiledProgram:
+        return executor.compile(stage.program, stage.slot_types, stage.outputs, self.device)
+
+    def constants(self, stages: Sequence[Stage]) -> list[Tensor]:
+        """`[G, *shape]` each, or `[1, *shape]` when all instances agree."""
+        pools = tuple(stage.constants for stage in stages)
+        if not pools[0]:
+            return []
+        if pools.count(pools[0]) == len(pools):
+            pools = pools[:1]
+        key = (stages[0].program_id, pools)
+        return _cached(
+            self._constants, key, MAX_CONSTANT_SETS, lambda: self._stack(stages[0], pools)
+        )
+
+    def _stack(self, stage: Stage, pools: Sequence[bytes]) -> list[Tensor]:
+        instances = [executor.constant_tensors(stage.program, pool) for pool in pools]
+        return [torch.cat(rows).to(self.device) for rows in zip(*instances)]
+
+
+def _cached(cache: OrderedDict, key: tuple, limit: int, make: Callable[[], object]) -> object:
+    found = cache.get(key)
+    if found is None:
+        found = cache[key] = make()
+        if len(cache) > limit:
+            cache.popitem(last=False)
+    else:
+        cache.move_to_end(key)
+    return found
+
+
+def group_by_key(fires: Sequence[Fire], stage_of: Callable[[Fire], Stage]) -> list[list[Fire]]:
+    """Fires whose stages run together, in the order of their first."""
+    groups: dict[tuple, list[Fire]] = {}
+    for fire in fires:
+        groups.setdefault(stage_of(fire).key, []).append(fire)
+    return list(groups.values())
+
+
+def run_group(
+    programs: Programs,
+    stages: Sequence[Stage],
+    fronts: Callable[[CompiledProgram, Sequence[int]], dict[int, Tensor]],
+    outputs: Callable[[Sequence[int]], dict[tuple[int, str], Tensor]],
+) -> list[Ran | Failure]:
+    """One result for each stage. `fronts` and `outputs` give the tensors of the chosen instances."""
+
+    def run(chosen: Sequence[int]) -> StageOutput:
+        compiled = programs.compiled(stages[chosen[0]])
+        constants = programs.constants([stages[i] for i in chosen])
+        return compiled.run(len(chosen), fronts(compiled, chosen), outputs(chosen), constants)
+
+    everybody = range(len(stages))
+    try:
+        output = run(everybody)
+        return [Ran(output, row) for row in everybody]
+    except Exception as error:
+        if len(stages) == 1:
+            return [_failure(stages[0], error)]
+    results: list[Ran | Failure] = []
+    for i in everybody:
+        try:
+            results.append(Ran(run([i]), 0))
+        except Exception as error:
+            results.append(_failure(stages[i], error))
+    return results
+
+
+def _failure(stage: Stage, error: Exception) -> Failure:
+    return Failure(
+        ErrorCode.PROGRAM_FAULT,
+        f"the {stage.name} failed on the device: {error}",
+        stage.name,
+        getattr(error, "node", -1),
+    )

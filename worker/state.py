@@ -1,0 +1,339 @@
+"""The core nouns: processes and what they own, fires, runs, waves. Counts only: no tensors, no policy.
+
+    commands.py  changes them as inferlets ask         scheduler.py  says what may run next
+    settle.py    commits, fails, undoes and drops      launch.py     computes a wave
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from ipc.eta.encode import decode, program_id
+from ipc.eta.graph import Program
+from ipc.messages import Event
+from ipc.types import Limits, ModelInfo, PassSpec, TensorType
+from worker.config import Config
+from worker.pages import PagePool
+from worker.working_set import WorkingSet
+
+Outputs = dict[tuple[int, str], TensorType]
+
+
+class Rings(Protocol):
+    """Where the cells are. The state counts, rings hold."""
+
+    def allocate(self, cell: TensorType, count: int) -> int:
+        """The first of `count` neighbouring free cells."""
+        ...
+
+    def free(self, cell: TensorType, base: int, count: int) -> None: ...
+
+    def write(self, cell: TensorType, index: int, data: bytes) -> None: ...
+
+    def read(self, cell: TensorType, indices: Sequence[int]) -> list[bytes]: ...
+
+
+class ProgramTable:
+    """Programs by id, shared by all processes for as long as one of them has it."""
+
+    def __init__(self) -> None:
+        self._programs: WeakValueDictionary[bytes, Program] = WeakValueDictionary()
+
+    def decode(self, code: bytes) -> tuple[bytes, Program]:
+        """(id, program) of canonical bytes; `ipc.eta.encode.DecodeError` for any others."""
+        number = program_id(code)
+        program = self._programs.get(number)
+        if program is None:
+            program = self._programs[number] = decode(code)
+        return number, program
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """Host mirror of a channel: cell `n` ever committed lies at `base + n % ring`.
+
+    cells:  ... [taken - window, taken)   kept, so that fires in flight can be undone
+                [taken, written)          held: `taken` is the front
+    """
+
+    number: int
+    cell: TensorType
+    capacity: int
+    ring: int
+    base: int
+    written: int = 0
+    taken: int = 0
+    backlog: deque[bytes] = field(default_factory=deque)  # host puts that wait for room
+    pipeline: Pipeline | None = None  # the one that all passes using it belong to
+    watched: bool = False
+    dropped: bool = False
+    uses: int = 0  # accepted fires, runs and changes that refer to it
+    accepted_pops: int = 0  # what accepted submits will still pop
+    may_be_absent: bool = False  # a cell may hold an id that is no token
+
+    @property
+    def held(self) -> int:
+        return self.written - self.taken
+
+    @property
+    def front(self) -> int:
+        """Index of the front cell."""
+        return self.base + self.taken % self.ring
+
+    @property
+    def back(self) -> int:
+        """Index of the next cell to be written."""
+        return self.base + self.written % self.ring
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """What one fire of a pass does to one channel."""
+
+    channel: Channel
+    needs_front: bool
+    pops: int
+    pops_if_present: bool
+    appends: int
+    new_from: str
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """A program bound to the channels and constants of one pass."""
+
+    name: str  # "prologue" | "epilogue"
+    program_id: bytes
+    program: Program
+    channels: tuple[Channel, ...]
+    slot_types: tuple[TensorType, ...]
+    outputs: Outputs
+    constants: bytes
+    from_prologue: frozenset[int]  # slots whose first read sees what the prologue put
+    key: tuple = ()  # stages with equal keys run as one stacked call
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    spec: PassSpec
+    tokens: Channel | None  # None: host-known
+    tokens_from_prologue: bool
+    lanes: Lanes | None  # None: device-made
+    uses: tuple[Use, ...]
+    prologue: Stage | None
+    epilogue: Stage | None
+    working_sets: tuple[int, ...]
+    pipeline: Pipeline | None = None
+    dropped: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the host knows how many rows a fire appends."""
+        return self.tokens is None or not self.tokens.may_be_absent
+
+
+class Lanes:
+    """The present rows of one fire: ids, in row order, and where each lane begins and ends.
+
+    `row_of[r]` is the place of the pass's row `r` among the present ones, -1 for an absent row;
+    None when every row is present.
+    """
+
+    __slots__ = ("ids", "indptr", "row_of")
+
+    def __init__(self, tokens: Sequence[int], indptr: Sequence[int]) -> None:
+        if min(tokens) >= 0:
+            self.ids, self.indptr, self.row_of = list(tokens), list(indptr), None
+            return
+        self.ids = [token for token in tokens if token >= 0]
+        present = 0
+        self.row_of = []
+        starts = []
+        for token in tokens:
+            starts.append(present)
+            self.row_of.append(present if token >= 0 else -1)
+            present += token >= 0
+        starts.append(present)
+        self.indptr = [starts[row] for row in indptr]
+
+    @property
+    def counts(self) -> list[int]:
+        return [end - start for start, end in zip(self.indptr, self.indptr[1:])]
+
+
+@dataclass(slots=True, eq=False)
+class Fire:
+    """One execution of a pass, possibly over several waves."""
+
+    process: Process
+    pipeline: Pipeline
+    pass_: Pass
+    seq: int
+    sets: tuple[WorkingSet, ...]
+    order: int  # of acceptance, over all processes
+    run: Run | None = None
+    lanes: Lanes | None = None  # known once the tokens are
+    rows_done: int = 0
+    begun: bool = False
+    work: Any = None  # what launch.py keeps of it between waves
+
+    @property
+    def num_rows(self) -> int:
+        """Present rows; an upper bound until the tokens are known."""
+        return self.pass_.spec.num_rows if self.lanes is None else len(self.lanes.ids)
+
+    @property
+    def lane_rows(self) -> list[int]:
+        """Rows of each lane, likewise. Never more than the context has room for when unknown."""
+        if self.lanes is not None:
+            return self.lanes.counts
+        indptr = self.pass_.spec.indptr
+        return [end - start for start, end in zip(indptr, indptr[1:])]
+
+
+@dataclass(slots=True)
+class Undo:
+    """How to take back one fire of a run."""
+
+    seq: int
+    channels: list[tuple[Channel, int, int]]  # popped, appended
+    lengths: list[tuple[WorkingSet, int]]  # before
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Fires `[first_seq, first_seq + budget)` of one pass, started as credits allow."""
+
+    process: Process
+    pass_: Pass
+    sets: tuple[WorkingSet, ...]
+    first_seq: int
+    budget: int
+    initial_credits: int
+    credits: int
+    order: int
+    started: int = 0  # committed fires
+    ended: bool = False
+    next_fire: Fire | None = None
+    undo: deque[Undo] = field(default_factory=deque)
+
+    @property
+    def may_start(self) -> bool:
+        return self.started < min(self.budget, self.credits)
+
+    @property
+    def first_undoable(self) -> int:
+        """Fires before it were credited, so the host has had them: no Stop takes them back."""
+        return self.first_seq + self.credits - self.initial_credits
+
+
+@dataclass(slots=True, eq=False)
+class ForkPoint:
+    """A fork that waits for its turn in the pipeline."""
+
+    pipeline: Pipeline
+    parent: WorkingSet
+    child: WorkingSet
+
+
+@dataclass(slots=True, eq=False)
+class CellChange:
+    """A SetCell that waits for its turn in the pipeline."""
+
+    channel: Channel
+    data: bytes
+
+
+Item = Fire | Run | ForkPoint | CellChange
+
+
+@dataclass(slots=True, eq=False)
+class Pipeline:
+    """An ordering domain: `queue` takes effect from the left."""
+
+    process: Process
+    number: int
+    queue: deque[Item] = field(default_factory=deque)
+    last_run: Run | None = None  # what a Stop means: nothing was accepted after it
+    next_seq: int = 0
+    failed_seq: int = -1  # the fire that failed the pipeline
+    failed: bool = False
+    closed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """All that one inferlet owns here. Also the account of its pages."""
+
+    number: int
+    limits: Limits
+    programs: dict[bytes, Program] = field(default_factory=dict)
+    channels: dict[int, Channel] = field(default_factory=dict)
+    passes: dict[int, Pass] = field(default_factory=dict)
+    working_sets: dict[int, WorkingSet] = field(default_factory=dict)
+    pipelines: dict[int, Pipeline] = field(default_factory=dict)
+    live_channels: set[Channel] = field(default_factory=set)  # with those dropped but in use
+    live_sets: set[WorkingSet] = field(default_factory=set)
+    active: dict[Pipeline, None] = field(default_factory=dict)  # with a queue, in fair order
+    pages: int = 0
+    queued: int = 0  # items in all queues
+    program_bytes: int = 0
+    channel_bytes: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Segment:
+    """Present rows `[start, stop)` of one fire, computed in one wave."""
+
+    fire: Fire
+    start: int
+    stop: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.stop >= self.fire.num_rows
+
+
+@dataclass(slots=True)
+class Wave:
+    number: int
+    segments: list[Segment]
+    copies: list[tuple[int, int]]  # pages to copy first: (source, destination)
+
+
+@dataclass(eq=False)
+class State:
+    """Everything that the commands change and the scheduler reads."""
+
+    model: ModelInfo
+    pool: PagePool
+    rings: Rings
+    config: Config
+    programs: ProgramTable = field(default_factory=ProgramTable)
+    processes: dict[int, Process] = field(default_factory=dict)
+    active: dict[Process, None] = field(default_factory=dict)  # with active pipelines, fair order
+    expected: set[Pipeline] = field(default_factory=set)  # whose next submit usually follows
+    events: dict[int, list[Event]] = field(default_factory=dict)  # to be sent, by process number
+    accepted: int = 0
+
+    def emit(self, process: Process, event: Event) -> None:
+        self.events.setdefault(process.number, []).append(event)
+
+    def next_order(self) -> int:
+        self.accepted += 1
+        return self.accepted
+
+    def check_integrity(self) -> None:
+        """AssertionError unless pages, reference counts and accounts agree (at any time)."""
+        sets = [held for process in self.processes.values() for held in process.live_sets]
+        self.pool.check_integrity([held.pages for held in sets])
+        for process in self.processes.values():
+            distinct = {page for held in process.live_sets for page in held.pages}
+            assert process.pages == len(distinct), f"process {process.number} counts wrong pages"

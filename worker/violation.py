@@ -1,0 +1,11 @@
+"""The error of an inferlet that asks what it may not: its process is dropped, with this as last words."""
+
+from ipc.errors import ErrorCode
+
+MAX_ID = 1 << 62  # handles and sequence numbers
+
+
+class Violation(Exception):
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_COMMAND) -> None:
+        super().__init__(message)
+        self.code = code
