@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -188,8 +189,8 @@ class Environment:
         command = [self.python, "-I", "-c", code]
         found = subprocess.run(command, capture_output=True, text=True, check=True)
         pinned = {_name(line) for line in _split_torch(self.requirements)[1]} | UNUSED
-        lines = [line for line in found.stdout.splitlines() if "extra ==" not in line]
-        return [line for line in lines if _name(line) not in pinned]
+        lines = found.stdout.splitlines()
+        return [line for line in lines if "extra ==" not in line and _name(line) not in pinned]
 
     def _install(self, *arguments: str) -> None:
         command = [*self._pip(), "install", "--no-input", "--disable-pip-version-check"]
@@ -219,12 +220,7 @@ def run_pip(command: list[str], log: Path) -> None:
     with (
         log.open("a") as file,
         subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, text=True
         ) as process,
     ):
         assert process.stdout is not None

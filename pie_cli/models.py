@@ -205,8 +205,11 @@ def _confirm_removal(name: str) -> None:
         raise StoreFailure("`pie models remove` asks first", "`-y` removes without asking", 2)
     for row in ask_store("list"):
         if row["name"].lower() == name.lower():
-            question = f"Remove {row['name']} ({_readable('size', row['size'])}, {row['path']})?"
-            if not typer.confirm(question, err=True):
+            size = _readable("size", row["size"])
+            # Not typer.confirm: it writes to stdout, which is for results.
+            print(f"Remove {row['name']} ({size}, {row['path']})? [y/N] ", end="", file=sys.stderr)
+            sys.stderr.flush()
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 raise typer.Exit(1)
 
 
