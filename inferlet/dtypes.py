@@ -3,7 +3,7 @@
 from ipc.types import DType
 
 
-class dtype:  # noqa: N801 - the public name
+class dtype:
     """Element types of tensors and channels. `bf16` and `f16` exist in channels only."""
 
     f32 = DType.f32

@@ -63,7 +63,9 @@ def logits_of(width: int) -> Callable[[int, str], TensorType]:
 def traced(
     function: Callable[[], Any], kind: str = "epilogue", width: int = 8, label: str = ""
 ) -> Traced:
-    return trace(function, kind=kind, label=label or f"{kind} of pass 1", output_type=logits_of(width))
+    return trace(
+        function, kind=kind, label=label or f"{kind} of pass 1", output_type=logits_of(width)
+    )
 
 
 def slot_types(stage: Traced) -> list[TensorType]:

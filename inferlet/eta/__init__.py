@@ -2,8 +2,13 @@
 
 from inferlet.dtypes import dtype
 from inferlet.eta import intrinsics
-from inferlet.eta.ops import *  # noqa: F403
+from inferlet.eta.ops import *
 from inferlet.eta.ops import __all__ as _operations
 from inferlet.eta.tensor import Tensor
 
-__all__ = [*_operations, "Tensor", "dtype", "intrinsics"]
+__all__ = [  # noqa: PLE0604
+    *_operations,
+    "Tensor",
+    "dtype",
+    "intrinsics",
+]

@@ -9,5 +9,5 @@ def output(lane: int, name: str) -> Tensor:
     n rows read out."""
     stage = active_stage("`intrinsics.output`")
     if not isinstance(name, str):
-        fail(f"`intrinsics.output` got {name!r} for `name`; it takes a str such as \"logits\"")
+        fail(f'`intrinsics.output` got {name!r} for `name`; it takes a str such as "logits"')
     return stage.output(int_argument("intrinsics.output", "lane", lane), name)

@@ -24,7 +24,7 @@ def is_scalar(value: object) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """"b", "i" or "f" for a scalar."""
+    """`b`, `i` or `f` for a scalar."""
     kind = np.asarray(value).dtype.kind if not isinstance(value, int) else "i"
     if isinstance(value, bool):
         return "b"

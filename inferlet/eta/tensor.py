@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Tensor:
     """A value on the device. `.shape` and `.dtype` are static; the data exist only in a fire."""
 
-    __slots__ = ("stage", "node", "shape", "dtype", "__weakref__")
+    __slots__ = ("__weakref__", "dtype", "node", "shape", "stage")
     # Makes `numpy_scalar * tensor` come to us instead of building an object array.
     __array_ufunc__ = None
 
@@ -42,7 +42,7 @@ class Tensor:
         file, line = self.stage.line_of(self)
         fail(f"{what} (made at {file}:{line})", hint)
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304
         self._refuse(
             "a traced tensor has no truth value",
             "both branches run on the device: write `select(c, a, b)` for `if`, "
@@ -61,13 +61,13 @@ class Tensor:
             "return it from the stage, or `put` it on a channel that the host takes",
         )
 
-    def __index__(self) -> NoReturn:
+    def __index__(self) -> NoReturn:  # noqa: PLE0305
         self._refuse(
             "a traced tensor cannot index a host sequence",
             "use `gather(src, idx)` with `constant(values)` on the device",
         )
 
-    def __len__(self) -> NoReturn:
+    def __len__(self) -> NoReturn:  # noqa: PLE0303
         self._refuse("`len` of a traced tensor is not defined", "use `t.shape[0]`")
 
     def __iter__(self) -> NoReturn:
@@ -80,7 +80,9 @@ class Tensor:
         self._refuse("a traced tensor cannot be indexed", "write `gather(t, i)` for `t[i]`")
 
     def __contains__(self, item: Any) -> NoReturn:
-        self._refuse("`in` asks a traced tensor for a truth value", "write `reduce_max(cast(eq(...)))`")
+        self._refuse(
+            "`in` asks a traced tensor for a truth value", "write `reduce_max(cast(eq(...)))`"
+        )
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("numpy cannot read a traced tensor", "use the operations of `inferlet.eta`")
@@ -90,7 +92,7 @@ def _binary(name: str, swap: bool = False) -> Any:
     def operator(self: Tensor, other: Any) -> Tensor:
         from inferlet.eta.trace import record
 
-        return record(name, (other, self) if swap else (self, other))
+        return record(name, other, self) if swap else record(name, self, other)
 
     return operator
 
@@ -99,7 +101,7 @@ def _unary(name: str) -> Any:
     def operator(self: Tensor) -> Tensor:
         from inferlet.eta.trace import record
 
-        return record(name, (self,))
+        return record(name, self)
 
     return operator
 
@@ -108,7 +110,7 @@ def _equality(name: str, with_none: bool) -> Any:
     def operator(self: Tensor, other: Any) -> Any:
         from inferlet.eta.trace import record
 
-        return with_none if other is None else record(name, (self, other))
+        return with_none if other is None else record(name, self, other)
 
     return operator
 

@@ -13,7 +13,7 @@ from inferlet.errors import TraceError
 from inferlet.eta import literals
 from inferlet.eta.results import Result, plan
 from inferlet.eta.tensor import Tensor
-from ipc.eta import check, encode, rules
+from ipc.eta import check, encode, fit
 from ipc.eta.graph import Builder, Program
 from ipc.eta.ops import BY_NAME, Op
 from ipc.types import DType, TensorType
@@ -97,14 +97,14 @@ class Stage:
         types = [self._types[value.node] for value in values]
         try:
             result = check.infer(op, types, attrs)
-        except rules.RuleError as error:
+        except fit.RuleError as error:
             fail(error.what, error.hint)
         return self._tensor(self._builder.add(name, [v.node for v in values], attrs), result)
 
     def constant(self, data: np.ndarray, dtype: DType) -> Tensor:
         try:
             made = check.constant_type(dtype, data.shape)
-        except rules.RuleError as error:
+        except fit.RuleError as error:
             fail(error.what, error.hint)
         node = self._builder.add("constant", (), {"dtype": dtype, "shape": data.shape})
         little = data.dtype.newbyteorder("<")
@@ -140,7 +140,7 @@ class Stage:
             )
         target = TensorType(channel.dtype, tuple(channel.shape))
         if TensorType(value.dtype, value.shape).size != target.size:
-            repair = rules.repair(value.shape, target.shape)
+            repair = fit.repair(value.shape, target.shape)
             fail(
                 f"a tensor of shape {list(value.shape)} is put on {_name(channel)}, "
                 f"whose cells have shape {list(target.shape)}",
@@ -186,9 +186,7 @@ class Stage:
     def _with_literals(self, op: Op, operands: Sequence[Any]) -> list[Tensor]:
         what = f"`{op.name}`"
         together = [
-            operand
-            for arg, operand in zip(op.args, operands, strict=True)
-            if arg.literal == "same"
+            operand for arg, operand in zip(op.args, operands, strict=True) if arg.literal == "same"
         ]
         numbers = [operand for operand in together if literals.is_scalar(operand)]
         tensors = [operand for operand in together if isinstance(operand, Tensor)]
@@ -204,8 +202,10 @@ class Stage:
         return values
 
     def _literal(self, value: Any, dtype: DType, what: str) -> Tensor:
-        if dtype in rules.HALVES:
-            fail(f"{what}: a number meets a {dtype.label} tensor", "write `cast(x, dtype.f32)` first")
+        if dtype in fit.HALVES:
+            fail(
+                f"{what}: a number meets a {dtype.label} tensor", "write `cast(x, dtype.f32)` first"
+            )
         try:
             return self.constant(literals.scalar(value, dtype), dtype)
         except literals.LiteralError as error:
@@ -219,7 +219,9 @@ class Stage:
         program, positions = self._builder.finish(nodes)
         self._verify(program)
         code = encode.encode(program)
-        pool = {positions[node]: data for node, data in self._constants.items() if node in positions}
+        pool = {
+            positions[node]: data for node, data in self._constants.items() if node in positions
+        }
         return Traced(
             program=program,
             code=code,
@@ -241,9 +243,7 @@ class Stage:
             fail(error.message, "split the stage, or use smaller tensors")
 
 
-def trace(
-    function: Callable[[], Any], *, kind: str, label: str, output_type: OutputType
-) -> Traced:
+def trace(function: Callable[[], Any], *, kind: str, label: str, output_type: OutputType) -> Traced:
     """Records `function`. `output_type(lane, name)` raises TraceError for what is not readable."""
     global _current
     if _current is not None:
@@ -257,9 +257,9 @@ def trace(
         _current = None
 
 
-def record(name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> Tensor:
+def record(op: str, *operands: Any, **attrs: Any) -> Tensor:
     """Records one op of the table in the current stage."""
-    return active_stage(f"`{name}`").record(name, operands, attrs or {})
+    return active_stage(f"`{op}`").record(op, operands, attrs)
 
 
 def shape_argument(op: str, value: Any) -> tuple[int, ...]:
@@ -283,7 +283,9 @@ def int_argument(op: str, name: str, value: Any) -> int:
 
 def dtype_argument(op: str, value: Any) -> DType:
     if not isinstance(value, DType):
-        fail(f"`{op}` got {value!r} for `dtype`", "use dtype.f32, dtype.i32, dtype.u32 or dtype.bool")
+        fail(
+            f"`{op}` got {value!r} for `dtype`", "use dtype.f32, dtype.i32, dtype.u32 or dtype.bool"
+        )
     return value
 
 
@@ -292,7 +294,7 @@ def _name(channel: Any) -> str:
 
 
 def _cast_hint(target: DType) -> str:
-    if target in rules.HALVES:
+    if target in fit.HALVES:
         return f"a {target.label} channel is filled by the host only: make the channel f32"
     return f"write `cast(x, dtype.{target.label})`"
 

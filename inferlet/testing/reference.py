@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from inferlet.testing import row_definitions  # noqa: F401 - registers its ops
 from inferlet.testing.definitions import NUMPY, Array, Call, evaluate
 from ipc.eta.check import check
 from ipc.eta.graph import Program
@@ -38,8 +39,7 @@ def run(
                 value = evaluate(name, call, [values[arg] for arg in node.args])
         values.append(value)
     registers = {
-        slot: None if node is None else values[node]
-        for slot, node in program.final_states.items()
+        slot: None if node is None else values[node] for slot, node in program.final_states.items()
     }
     return registers, [values[node] for node in program.results]
 
@@ -61,5 +61,3 @@ def constant_arrays(program: Program, pool: bytes) -> list[Array]:
         kind = np.dtype(NUMPY[made.dtype]).newbyteorder("<")
         arrays.append(np.frombuffer(raw, kind).astype(NUMPY[made.dtype]).reshape(made.shape))
     return arrays
-
-

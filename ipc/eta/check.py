@@ -5,7 +5,7 @@ The worker checks again what the SDK has checked: an inferlet is not trusted.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipc.eta import rules
+from ipc.eta import fit, rules
 from ipc.eta.graph import Node, Program
 from ipc.eta.ops import Op
 from ipc.types import DType, TensorType
@@ -29,27 +29,27 @@ class CheckError(Exception):
 
 
 def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> TensorType:
-    """Result type of one op that is no source; raises `rules.RuleError`. Tracer and checker share it."""
+    """Result type of one op that is no source; raises `fit.RuleError`. Tracer and checker share it."""
     for name, kind in op.attrs:
         if kind == "shape":
             check_shape(op.name, attrs[name])
         elif kind == "uint" and not 0 <= attrs[name] < MAX_LITERAL:
-            raise rules.RuleError(f"`{op.name}` got {name} = {attrs[name]}; it takes 0 to 2^32 - 1")
+            raise fit.RuleError(f"`{op.name}` got {name} = {attrs[name]}; it takes 0 to 2^32 - 1")
     result = getattr(rules, op.rule)(op.name, types, attrs)
     check_shape(op.name, result.shape)
     return result
 
 
 def check_shape(name: str, shape: Sequence[int]) -> None:
-    if len(shape) > rules.MAX_RANK:
-        raise rules.RuleError(f"`{name}` would have rank {len(shape)}; the highest rank is 4")
+    if len(shape) > fit.MAX_RANK:
+        raise fit.RuleError(f"`{name}` would have rank {len(shape)}; the highest rank is 4")
     size = 1
     for extent in shape:
         if extent < 1:
-            raise rules.RuleError(f"`{name}` got shape {list(shape)}; every extent is at least 1")
+            raise fit.RuleError(f"`{name}` got shape {list(shape)}; every extent is at least 1")
         size *= extent
     if size > MAX_ELEMENTS:
-        raise rules.RuleError(f"`{name}` would have {size} elements; a tensor has at most 2^27")
+        raise fit.RuleError(f"`{name}` would have {size} elements; a tensor has at most 2^27")
 
 
 def check(
@@ -67,11 +67,13 @@ def check(
     for index, node in enumerate(program.nodes):
         try:
             types.append(_node_type(node, types, slot_types, output_types))
-        except rules.RuleError as error:
+        except fit.RuleError as error:
             raise CheckError(index, error.what) from None
         total += types[-1].size
         if total > MAX_TOTAL_ELEMENTS:
-            raise CheckError(index, f"the values of the program exceed {MAX_TOTAL_ELEMENTS} elements")
+            raise CheckError(
+                index, f"the values of the program exceed {MAX_TOTAL_ELEMENTS} elements"
+            )
     _check_ends(program, types, slot_types)
     return types
 
@@ -84,7 +86,9 @@ def _node_type(
             return slot_types[node.attrs[0]]
         case "output":
             if node.attrs not in outputs:
-                raise rules.RuleError(f"output {node.attrs[1]!r} of lane {node.attrs[0]} does not exist")
+                raise fit.RuleError(
+                    f"output {node.attrs[1]!r} of lane {node.attrs[0]} does not exist"
+                )
             return outputs[node.attrs]
         case "constant":
             return constant_type(*node.attrs)
@@ -94,10 +98,10 @@ def _node_type(
 def constant_type(dtype: DType, shape: tuple[int, ...]) -> TensorType:
     check_shape("constant", shape)
     made = TensorType(dtype, shape)
-    if dtype in rules.HALVES:
-        raise rules.RuleError(f"`constant` cannot be {dtype.label}")
+    if dtype in fit.HALVES:
+        raise fit.RuleError(f"`constant` cannot be {dtype.label}")
     if made.size > MAX_CONSTANT_ELEMENTS:
-        raise rules.RuleError(
+        raise fit.RuleError(
             f"`constant` has {made.size} elements; it takes at most {MAX_CONSTANT_ELEMENTS}",
             "seed a channel with `Channel.from_` and read it",
         )
@@ -117,5 +121,5 @@ def _check_ends(
                 f"which holds {slot_types[effect.slot]}",
             )
     for node in (*program.results, *(e.node for e in program.effects if e.op.name == "put")):
-        if types[node].dtype in rules.HALVES:
+        if types[node].dtype in fit.HALVES:
             raise CheckError(node, f"a {types[node].dtype.label} tensor leaves the program")

@@ -17,6 +17,8 @@ _ARGUMENTS = {
     "shape": 'shape_argument("{op}", {attr})',
     "dtype": 'dtype_argument("{op}", {attr})',
 }
+# What a line of 100 leaves after `    return `.
+_WIDTH = 89
 _ANNOTATIONS = {"uint": "int", "shape": "int | Sequence[int]", "dtype": "DType"}
 
 
@@ -38,7 +40,7 @@ def python_module() -> str:
     return (
         f'"""The eta operations. Generated from {SOURCE}. Do not edit."""\n\n'
         "from collections.abc import Sequence\nfrom typing import Any\n\n"
-        f"from inferlet.eta.composite import (  # noqa: A004\n{imports})\n"
+        f"from inferlet.eta.composite import (\n{imports})\n"
         "from inferlet.eta.tensor import Tensor\n"
         "from inferlet.eta.trace import dtype_argument, int_argument, record, shape_argument\n"
         "from ipc.types import DType\n\n"
@@ -49,17 +51,15 @@ def python_module() -> str:
 def _function(op: Op) -> str:
     parameters = [f"{arg.name}: {'Any' if arg.literal else 'Tensor'}" for arg in op.args]
     parameters += [f"{attr}: {_ANNOTATIONS[kind]}" for attr, kind in op.attrs]
-    operands = "".join(f"{arg.name}, " for arg in op.args).strip()
-    call = f'record("{op.name}", ({operands})'
-    if op.attrs:
-        attrs = [
-            f'"{attr}": ' + _ARGUMENTS[kind].format(op=op.name, attr=attr)
-            for attr, kind in op.attrs
-        ]
-        call += ", {\n" + "".join(f"        {attr},\n" for attr in attrs) + "    }"
+    parts = [f'"{op.name}"', *(arg.name for arg in op.args)]
+    for attr, kind in op.attrs:
+        parts.append(f"{attr}={_ARGUMENTS[kind].format(op=op.name, attr=attr)}")
+    call = f"record({', '.join(parts)})"
+    if len(call) > _WIDTH:
+        call = "record(\n" + "".join(f"        {part},\n" for part in parts) + "    )"
     return (
         f"\n\ndef {op.name}({', '.join(parameters)}) -> Tensor:\n"
-        f'    """{op.doc}"""\n    return {call})\n'
+        f'    """{op.doc}"""\n    return {call}\n'
     )
 
 

@@ -102,7 +102,7 @@ def _is_integer_cast(node: Node) -> bool:
 class _Register:
     """Registers of one channel slot while the stage runs."""
 
-    __slots__ = ("new", "last_take", "front_seen")
+    __slots__ = ("front_seen", "last_take", "new")
 
     def __init__(self) -> None:
         self.new = _NONE
@@ -125,7 +125,9 @@ class Builder:
         self._interned: dict[Node, int] = {}
         self._registers: dict[int, _Register] = {}
 
-    def add(self, name: str, args: Iterable[int] = (), attrs: Mapping[str, Any] | None = None) -> int:
+    def add(
+        self, name: str, args: Iterable[int] = (), attrs: Mapping[str, Any] | None = None
+    ) -> int:
         op = BY_NAME[name]
         given = attrs or {}
         node = Node(op, tuple(args), tuple(given[key] for key in op.attr_names))
@@ -194,7 +196,9 @@ class Builder:
     @staticmethod
     def _renumbered(node: Node, positions: dict[int, int], slots: dict[int, int]) -> Node:
         args = tuple(positions[arg] for arg in node.args)
-        return Node(node.op, args, (slots[node.attrs[0]],) if node.op.name == "front" else node.attrs)
+        return Node(
+            node.op, args, (slots[node.attrs[0]],) if node.op.name == "front" else node.attrs
+        )
 
     def _depth_first(self, roots: list[int]) -> list[int]:
         order: list[int] = []

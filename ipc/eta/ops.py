@@ -62,7 +62,9 @@ def _row(
 ) -> Op:
     parsed_args = tuple(Arg(*(word.split(":") + [""])[:2]) for word in args.split())
     parsed_attrs = tuple(tuple(word.split(":")) for word in attrs.split())
-    return Op(code, name, section, parsed_args, parsed_attrs, rule, frozenset(traits.split()), 1, doc)
+    return Op(
+        code, name, section, parsed_args, parsed_attrs, rule, frozenset(traits.split()), 1, doc
+    )
 
 
 # fmt: off

@@ -5,7 +5,7 @@ import pytest
 
 from inferlet.errors import InferletError, TraceError
 from inferlet.testing import reference
-from inferlet.testing.definitions import uniform
+from inferlet.testing.row_definitions import uniform
 from tests.eta_support import (
     OP_VECTORS,
     VECTORS,
@@ -37,7 +37,9 @@ def test_reference_satisfies_the_vector(case):
         traced(stage_of(case))
 
 
-@pytest.mark.parametrize("case", VECTORS["rng"], ids=lambda case: f"{case['key']}-{case['counter']}")
+@pytest.mark.parametrize(
+    "case", VECTORS["rng"], ids=lambda case: f"{case['key']}-{case['counter']}"
+)
 def test_reference_draws_the_published_numbers(case):
     state = np.array([case["key"], case["counter"]], np.uint32)
     u = uniform(state, max(case["j"]) + 1)[case["j"]]

@@ -4,14 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from inferlet.testing import reference
+from inferlet.testing.definitions import DEFINITIONS
+from ipc.eta.ops import EFFECT, SOURCE, TABLE
 from ipc.types import DType
-from tests.eta_support import OP_VECTORS, VECTORS, agree, disagreements, is_error, slot_types
-from tests.eta_support import stage_of, traced
+from tests.eta_support import (
+    OP_VECTORS,
+    VECTORS,
+    agree,
+    disagreements,
+    is_error,
+    slot_types,
+    stage_of,
+    traced,
+)
 from worker.eta import executor, random
 from worker.eta.kernels import KERNELS
-from ipc.eta.ops import EFFECT, SOURCE, TABLE
-from inferlet.testing.definitions import DEFINITIONS
 
 
 def to_torch(value: np.ndarray) -> torch.Tensor:
@@ -56,7 +63,9 @@ def test_executor_satisfies_the_vector_for_each_of_three_instances(case):
         assert disagreements(case, [result[instance] for result in results]) == []
 
 
-@pytest.mark.parametrize("case", VECTORS["rng"], ids=lambda case: f"{case['key']}-{case['counter']}")
+@pytest.mark.parametrize(
+    "case", VECTORS["rng"], ids=lambda case: f"{case['key']}-{case['counter']}"
+)
 def test_generator_draws_the_published_numbers(case):
     state = to_torch(np.array([[case["key"], case["counter"]]], np.uint32))
     j = torch.tensor(case["j"])

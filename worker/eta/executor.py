@@ -104,7 +104,7 @@ def _repeated(value: Tensor, count: int) -> Tensor:
     return value if value.shape[0] == count else value.expand(count, *value.shape[1:])
 
 
-def compile(  # noqa: A001 - the word for it
+def compile(
     program: Program,
     slot_types: Sequence[TensorType],
     output_types: OutputTypes,

@@ -51,7 +51,9 @@ def _scatter_operands(
     wide = widen(idx, call.types[1].dtype)
     index = wide.masked_fill((wide < 0) | (wide >= length), length)
     shape = (count, idx.shape[1], flat.shape[2])
-    whole = vals.reshape(count, -1, flat.shape[2]) if call.types[2].shape else vals.reshape(-1, 1, 1)
+    whole = (
+        vals.reshape(count, -1, flat.shape[2]) if call.types[2].shape else vals.reshape(-1, 1, 1)
+    )
     return spare, index, whole.expand(shape)
 
 
