@@ -1,0 +1,39 @@
+"""The SDK of `pie`: programs that drive a language model. `from inferlet import *` gives it all."""
+
+# The device language comes first: the classes below record with it.
+from inferlet import eta  # isort: skip
+from inferlet import chat, model, session
+from inferlet.channel import Channel
+from inferlet.errors import (
+    ChannelFull,
+    InferletError,
+    OutOfMemory,
+    PipelineClosed,
+    TraceError,
+)
+from inferlet.eta import *  # noqa: F403
+from inferlet.eta import Tensor, dtype, intrinsics
+from inferlet.forward import ForwardPass, StateGeometry
+from inferlet.pipeline import Pipeline
+from inferlet.working_set import WorkingSet
+
+__all__ = [
+    "Channel",
+    "ChannelFull",
+    "ForwardPass",
+    "InferletError",
+    "OutOfMemory",
+    "Pipeline",
+    "PipelineClosed",
+    "StateGeometry",
+    "Tensor",
+    "TraceError",
+    "WorkingSet",
+    "chat",
+    "dtype",
+    "eta",
+    "intrinsics",
+    "model",
+    "session",
+    *(name for name in eta.__all__ if name not in ("Channel", "Tensor", "dtype", "intrinsics")),
+]

@@ -1,0 +1,140 @@
+"""ForwardPass: the description of one pass, bound piece by piece and fixed by its first submit."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferlet.channel import Channel
+from inferlet.errors import InferletError, with_hint
+from inferlet.runtime import cells
+from inferlet.runtime.results import Results
+from inferlet.runtime.source import at, user_line
+from inferlet.working_set import WorkingSet
+
+if TYPE_CHECKING:
+    from inferlet.runtime.binding import BoundPass
+
+
+class StateGeometry:
+    """Which slots a pass writes, and which it freezes. Made by `folding()`."""
+
+    __slots__ = ("_form",)
+
+    def __init__(self, *, _form: str) -> None:
+        self._form = _form
+
+    @classmethod
+    def folding(cls) -> "StateGeometry":
+        """Appends the rows of each lane and freezes them at commit."""
+        return cls(_form="folding")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StateGeometry) and self._form == other._form
+
+    def __hash__(self) -> int:
+        return hash(self._form)
+
+    def __repr__(self) -> str:
+        return f"StateGeometry.{self._form}()"
+
+
+class ForwardPass:
+    """An empty builder. Each thing is bound once, before the first submit."""
+
+    def __init__(self) -> None:
+        self._line = user_line()
+        self._tokens: list[int] | Channel | None = None
+        self._indptr: list[int] | None = None
+        self._working_sets: list[WorkingSet] | None = None
+        self._geometry: StateGeometry | None = None
+        self._readout: list[int] | None = None
+        self._prologue: Callable[[], Any] | None = None
+        self._epilogue: Callable[[], Any] | None = None
+        self._results: Results | None = None
+        self._bound: BoundPass | None = None  # once it was submitted
+        self._recorded: Any = None  # what a refused first submit recorded (binding.Recorded)
+
+    def embed(self, tokens: Sequence[int] | Channel, indptr: Sequence[int] | None = None) -> None:
+        """The rows: an i32 channel `[rows]`, or a list that every fire sees. `indptr`: CSR offsets
+        that split them into lanes; one lane without it."""
+        self._bind_once("embed", self._tokens)
+        if not isinstance(tokens, Channel):
+            tokens = cells.integers(tokens, "`tokens`")
+            if not tokens:
+                raise ValueError("`embed` got no tokens: a pass has at least one row")
+        if indptr is not None:
+            indptr = cells.integers(indptr, "`indptr`")
+            if not indptr:
+                raise ValueError("`embed` got an empty `indptr`: it starts with 0")
+        self._tokens, self._indptr = tokens, indptr
+
+    def state(self, working_sets: Sequence[WorkingSet], geometry: StateGeometry) -> None:
+        """One working set a lane. Legal after the first submit too, for later submits."""
+        if not isinstance(geometry, StateGeometry):
+            raise TypeError(f"`state` got {geometry!r:.80} as geometry: `StateGeometry.folding()`")
+        if isinstance(working_sets, WorkingSet):
+            raise TypeError("`state` takes a list of working sets: write `[ws]`")
+        working_sets = list(working_sets)
+        for working_set in working_sets:
+            if not isinstance(working_set, WorkingSet):
+                raise TypeError(f"`state` got {working_set!r:.80}; it takes WorkingSets")
+        if self._bound is None:
+            self._bind_once("state", self._geometry)
+        else:
+            self._check_rebinding(working_sets, geometry)
+        self._working_sets, self._geometry = working_sets, geometry
+
+    def readout(self, indices: Sequence[int]) -> None:
+        """The rows whose outputs the epilogue sees; by default the last row of each lane."""
+        self._bind_once("readout", self._readout)
+        indices = cells.integers(indices, "`readout`")
+        if not indices:
+            raise ValueError("`readout` got no indices")
+        self._readout = indices
+
+    def prologue(self, f: Callable[[], Any]) -> None:
+        """A stage before the ports are read. Also a decorator."""
+        self._bind_once("prologue", self._prologue)
+        self._prologue, self._recorded = _stage(f, "prologue"), None
+
+    def epilogue(self, f: Callable[[], Any]) -> Results:
+        """A stage after the forward. Gives an awaitable: each await is the next fire's result.
+        Also a decorator."""
+        self._bind_once("epilogue", self._epilogue)
+        self._epilogue, self._recorded = _stage(f, "epilogue"), None
+        self._results = Results(self)
+        return self._results
+
+    @property
+    def _label(self) -> str:
+        number = f" {self._bound.number}" if self._bound else ""
+        return f"pass{number} (made at {at(self._line)})"
+
+    def _bind_once(self, what: str, present: object) -> None:
+        if self._bound is not None:
+            raise InferletError(
+                with_hint(
+                    f"`{what}` of {self._label} is called after its first submit",
+                    "only `state` may change then: make another ForwardPass",
+                )
+            )
+        if present is not None:
+            raise InferletError(
+                with_hint(
+                    f"`{what}` of {self._label} is bound twice", "make another ForwardPass"
+                )
+            )
+
+    def _check_rebinding(self, working_sets: list[WorkingSet], geometry: StateGeometry) -> None:
+        lanes = self._bound.spec.num_lanes
+        if len(working_sets) != lanes:
+            raise InferletError(
+                f"{self._label} has {lanes} lanes; `state` got {len(working_sets)} working sets"
+            )
+        if geometry != self._geometry:
+            raise InferletError(f"`state` of {self._label} changes its geometry")
+
+
+def _stage(f: object, what: str) -> Callable[[], Any]:
+    if not callable(f):
+        raise TypeError(f"`{what}` got {f!r:.80}; it takes a function without arguments")
+    return f

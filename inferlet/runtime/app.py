@@ -1,0 +1,167 @@
+"""The user's program: its modules from memory, its `main`, and its value or error as the last word.
+
+Knows nothing of the descriptor: what comes in is a Launch, what goes out a Returned or a Raised.
+"""
+
+import importlib.abc
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+from inferlet.errors import InferletError, with_hint
+from inferlet.runtime import source
+from ipc import messages as m
+
+
+class App:
+    """One launched program."""
+
+    def __init__(self, launch: m.Launch) -> None:
+        self._launch = launch
+        self._finder = ModuleFinder(launch.modules, launch.app)
+        self._filenames = {launch.app, *self._finder.filenames.values()}
+
+    async def run(self) -> m.Returned | m.Raised:
+        """Loads the program and runs `main`. Whatever it raises is the answer."""
+        try:
+            main = self._load()
+            value = main(*self._arguments(main))
+            if inspect.isawaitable(value):
+                value = await value
+            return m.Returned(to_json(value))
+        # SystemExit, KeyboardInterrupt and MemoryError end an inferlet as any error does.
+        except BaseException as error:  # noqa: BLE001
+            return self.raised(error)
+
+    def raised(self, error: BaseException) -> m.Raised:
+        """The terminal message for an error, with the user's own frames."""
+        message = _text_of(error)
+        trace = source.own_frames(error, self._filenames)
+        return m.Raised(type(error).__name__, message, _encodable(trace))
+
+    def _load(self) -> Callable[..., Any]:
+        name, text = self._launch.app, self._launch.source
+        sys.meta_path.insert(0, self._finder)
+        source.register(name, text)
+        module = ModuleType(_module_name(name))
+        module.__file__ = name
+        sys.modules[module.__name__] = module
+        exec(_compile(text, name), module.__dict__)  # noqa: S102 - this is what a launch is
+        main = getattr(module, "main", None)
+        if not callable(main):
+            raise InferletError(
+                with_hint(
+                    f"`{name}` has no function `main`", "write `async def main(input: dict) -> dict:`"
+                )
+            )
+        return main
+
+    def _arguments(self, main: Callable[..., Any]) -> tuple[Any, ...]:
+        """The input, unless `main` takes nothing."""
+        try:
+            parameters = inspect.signature(main).parameters.values()
+        except (TypeError, ValueError):
+            return (json.loads(self._launch.input),)
+        takes = any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
+        return (json.loads(self._launch.input),) if takes else ()
+
+
+class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the modules that were sent along, before any that is installed."""
+
+    def __init__(self, modules: dict[str, str], app: str) -> None:
+        self._modules = modules
+        folder = app.rpartition("/")[0]
+        prefix = f"{folder}/" if folder else ""
+        self.filenames = {name: f"{prefix}{_path_of(name, modules)}" for name in modules}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        is_package = any(other.startswith(f"{name}.") for other in self._modules)
+        if name not in self._modules and not is_package:
+            return None
+        return importlib.util.spec_from_loader(
+            name, self, origin=self.filenames.get(name), is_package=is_package
+        )
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        if name not in self._modules:  # a package without code of its own
+            return
+        text, filename = self._modules[name], self.filenames[name]
+        source.register(filename, text)
+        module.__file__ = filename
+        exec(_compile(text, filename), module.__dict__)  # noqa: S102
+
+
+def _path_of(name: str, modules: dict[str, str]) -> str:
+    path = name.replace(".", "/")
+    is_package = any(other.startswith(f"{name}.") for other in modules)
+    return f"{path}/__init__.py" if is_package else f"{path}.py"
+
+
+def _compile(text: str, filename: str) -> CodeType:
+    # Our own `from __future__` lines must not leak into the user's code.
+    return compile(text, filename, "exec", dont_inherit=True)
+
+
+def _module_name(filename: str) -> str:
+    """Not `__main__`: code behind that guard starts event loops and reads arguments."""
+    stem = filename.rpartition("/")[2].removesuffix(".py")
+    return stem if stem.isidentifier() and stem not in sys.modules else "inferlet_app"
+
+
+# ---- what `main` gave
+
+
+def to_json(value: Any) -> str:
+    """JSON text; TypeError or ValueError that names the place of what JSON cannot hold."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        where = _culprit(value, "main's value", frozenset())
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        what = f"`main` returned what JSON cannot hold: {where or error}"
+        raise kind(with_hint(what, "return dicts, lists, strings, numbers and None")) from None
+
+
+def _culprit(value: Any, path: str, seen: frozenset[int]) -> str:
+    """What is no JSON inside `value`, in words; empty when nothing is found."""
+    if id(value) in seen:
+        return f"{path} contains itself"
+    if value is None or isinstance(value, (str, bool, int)):
+        return ""
+    if isinstance(value, float):
+        is_finite = value - value == 0
+        return "" if is_finite else f"{value} at {path}"
+    seen |= {id(value)}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, (str, int, float, bool, type(None))):
+                return f"a key of type {type(key).__name__} at {path}"
+            if found := _culprit(item, f"{path}[{key!r}]", seen):
+                return found
+        return ""
+    if isinstance(value, (list, tuple)):
+        places = (_culprit(item, f"{path}[{i}]", seen) for i, item in enumerate(value))
+        return next(filter(None, places), "")
+    return f"{type(value).__name__} at {path}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the error
+        text = "(its message cannot be shown)"
+    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    return _encodable("\n".join([text, *notes]))
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

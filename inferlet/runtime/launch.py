@@ -1,0 +1,123 @@
+"""The start of an inferlet: what the zygote loads before forking, and what its child runs."""
+
+import asyncio
+import functools
+import os
+import sys
+from pathlib import Path
+
+from inferlet.runtime import handles
+from inferlet.runtime.app import App
+from inferlet.runtime.conversation import Conversation
+from inferlet.runtime.handles import Runtime
+from inferlet.runtime.inbox import Inbox
+from inferlet.runtime.outbox import Outbox
+from inferlet.runtime.stdio import OutputStream
+from inferlet.runtime.tokenizer import Vocabulary
+from inferlet.runtime.wire import Wire
+from ipc import codec, frames
+from ipc import messages as m
+from ipc.errors import ProtocolError
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a child has no threads
+
+_vocabulary: Vocabulary | None = None
+
+
+def preload(model_path: str | None) -> None:
+    """Loads tokenizer and chat template, to be shared by all children."""
+    global _vocabulary
+    if model_path is not None:
+        _vocabulary = Vocabulary.load(Path(model_path))
+        _vocabulary.encode("warm")
+
+
+def run(fd: int) -> None:
+    """The life of one inferlet: from the Launch on `fd` to its last word. Never raises."""
+    with asyncio.Runner() as runner:
+        process = _Process(fd)
+        try:
+            runner.run(process.live())
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Raised in a task of the app: asyncio ends its loop for these.
+            runner.run(process.die(error))
+
+
+class _Process:
+    """One inferlet from its first frame to its last."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._wire: Wire | None = None
+        self._outbox: Outbox | None = None
+        self._app: App | None = None
+        self._on_launch: asyncio.Future[m.Launch] | None = None
+        self._inbox: Inbox | None = None
+        self._main: asyncio.Task | None = None
+        self._has_ended = False
+
+    async def live(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._on_launch = loop.create_future()
+        self._main = asyncio.current_task()
+        self._wire = Wire(self._fd, self._on_frame, self._on_end)
+        self._app = App(await self._on_launch)
+        await self._end(await self._app.run())
+
+    def _start(self, launch: m.Launch) -> None:
+        """At once, because frames may follow the first without a pause."""
+        self._outbox = Outbox(self._wire.write)
+        runtime = make_runtime(self._outbox, launch, _vocabulary)
+        self._inbox = Inbox(runtime)
+        handles.install(runtime)
+        self._redirect_output()
+        self._on_launch.set_result(launch)
+
+    async def die(self, error: BaseException) -> None:
+        if self._app is not None:
+            await self._end(self._app.raised(error))
+
+    async def _end(self, last_word: m.Returned | m.Raised) -> None:
+        """Nothing follows the last word, so the app's own tasks end first."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        handles.current().close()
+        self._outbox.flush()
+        try:
+            self._outbox.message(last_word)
+        except ValueError as error:  # longer than a frame
+            self._outbox.message(m.Raised("ValueError", f"`main` returned {error}", ""))
+        self._wire.drain()
+
+    def _redirect_output(self) -> None:
+        outbox = self._outbox
+        for name in ("stdout", "stderr"):
+            emit = functools.partial(outbox.print, name)
+            setattr(sys, name, OutputStream(name, emit, outbox.flush_text))
+
+    def _on_frame(self, kind: int, body: bytes) -> None:
+        if self._inbox is not None:
+            self._inbox.on_frame(kind, body)
+            return
+        message = codec.decode_to_inferlet(body) if kind == frames.HUB else None
+        if not isinstance(message, m.Launch):
+            raise ProtocolError("the first frame is no Launch")
+        self._start(message)
+
+    def _on_end(self) -> None:
+        """The hub is gone."""
+        if self._main and not self._main.done():
+            self._main.cancel()
+
+
+def make_runtime(outbox: Outbox, launch: m.Launch, vocabulary: Vocabulary | None) -> Runtime:
+    """The Runtime of a launch. Loads the vocabulary when nothing was preloaded."""
+    if vocabulary is None:
+        vocabulary = Vocabulary.load(Path(launch.model.path))
+    conversation = Conversation(outbox, launch.process, launch.files)
+    return Runtime(outbox, launch.model, launch.engine, vocabulary, conversation)

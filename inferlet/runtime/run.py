@@ -1,0 +1,221 @@
+"""One `run_ahead`: fires ahead of the host within a window, and an exact stop (contract, 14.1).
+
+    fires  [0, delivered)        handed to `on_token`: all local state is as after the last of them
+           [delivered, granted)  may be in flight; undone when the run stops
+           [granted, budget)     need a credit first
+"""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferlet.channel import Channel
+from inferlet.errors import InferletError
+from inferlet.runtime.binding import BoundPass
+from inferlet.runtime.failures import fire_failure
+from inferlet.runtime.fires import Arrived, PipelineState, arrived_cells, commit_cells
+from inferlet.runtime.ledger import Ledger, accept_channels, lane_counts, num_possible
+from ipc import messages as m
+from ipc.errors import Failure
+
+if TYPE_CHECKING:
+    from inferlet.forward import ForwardPass
+
+OnToken = Callable[..., Any]
+MAX_BUDGET = 1 << 40  # so that sequence numbers never come near 2^63
+
+
+class Run:
+    """A run in progress. Attached to its pipeline from the first fire to the end."""
+
+    def __init__(
+        self, pipeline: PipelineState, fwd: "ForwardPass", bound: BoundPass, budget: int
+    ) -> None:
+        self.pipeline, self.fwd, self.bound = pipeline, fwd, bound
+        self._runtime = pipeline.runtime
+        self._sets = list(fwd._working_sets)
+        self.num_delivered = 0
+        self._budget = min(budget, MAX_BUDGET)
+        self._first_number = bound.num_accepted
+        self._arrived: deque[tuple[m.Fired, Arrived]] = deque()
+        self._failure: Failure | None = None  # of the fire after all that arrived
+        self._wake: asyncio.Future | None = None
+        # A `set` in mid-run undoes what is in flight and starts again: these count from there.
+        self._first_seq = self._start = self._granted = 0
+
+    # ---- the loop
+
+    async def loop(self, on_token: OnToken) -> int:
+        """Delivers fires until the budget ends or `on_token` says stop."""
+        passes_value = self.bound.returns_value and accepts_argument(on_token)
+        self.pipeline.run = self
+        self._hold_sets(1)
+        try:
+            self._begin()
+            while self.num_delivered < self._budget:
+                self._extend()
+                tensors = await self._next()
+                if self.bound.returns_value and not passes_value:
+                    self.bound.results.add(tensors)
+                arguments = (self.bound.results._value(tensors),) if passes_value else ()
+                answer = on_token(*arguments)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+                if self.bound.returns_value and not passes_value:
+                    self.bound.results.drop(tensors)
+                if isinstance(answer, (bool, np.bool_)) and not answer:
+                    break
+            return self.num_delivered
+        finally:
+            self._finish()
+
+    def _begin(self) -> None:
+        """Starts at the fire after the last delivered one."""
+        remaining = self._budget - self.num_delivered
+        self._start = self.num_delivered
+        self._first_seq = self.pipeline.take_seqs(remaining)
+        self._granted = self._limit()
+        credits = self._granted - self._start
+        command = m.RunAhead(
+            self.pipeline.number, self.bound.number, self._first_seq, remaining, credits
+        )
+        self._runtime.command(command)
+
+    def _limit(self) -> int:
+        """The first fire that may not be in flight."""
+        window = self._runtime.engine.run_ahead_window
+        ahead = min(window, num_possible(self.bound, self._sets))
+        return min(self._budget, self.num_delivered + ahead)
+
+    def _extend(self) -> None:
+        """Gives credits when half of the window is free: rarely, and never too late."""
+        limit = self._limit()
+        in_flight = self._granted - self.num_delivered
+        if limit > self._granted:
+            # The window itself may be throttled by the rings to a single fire.
+            half = max(1, (limit - self.num_delivered) // 2)
+            if limit - self._granted >= half or in_flight == 0:
+                credit = m.Credit(self.pipeline.number, limit - self._granted)
+                self._runtime.command(credit)
+                self._granted = limit
+        elif in_flight == 0:
+            # Everything was delivered and a ring is still full, or still empty.
+            Ledger().admit(self.fwd, self.bound)
+            raise InferletError(f"{self.bound.label} cannot fire any more")
+
+    async def _next(self) -> tuple[bytes, ...]:
+        """The results of the next fire, whose effects now count."""
+        while not self._arrived:
+            failure = self.pipeline.failure or self._runtime.failure
+            if failure:
+                raise failure()
+            if self._failure:
+                self._fail_pipeline(self._failure)
+                continue
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        event, arrived = self._arrived.popleft()
+        self._deliver(event, arrived)
+        return event.results
+
+    def _deliver(self, event: m.Fired, arrived: Arrived) -> None:
+        counts = lane_counts(self.bound.tokens, self.bound.spec.indptr)
+        for lane, (ws, count) in enumerate(zip(self._sets, counts, strict=True)):
+            appended = event.appended[lane] if event.appended else count.default
+            ws._folded += appended
+            ws._least_extent += appended
+        accept_channels(self.bound)
+        commit_cells(self.bound, arrived)
+        self.bound.num_accepted += 1
+        self.bound.num_settled += 1
+        self.num_delivered += 1
+        if self.bound.results:
+            self.bound.results.wake()
+
+    def _fail_pipeline(self, failure: Failure) -> None:
+        number = self._first_number + self.num_delivered
+        place = self.bound.line_of(failure.stage, failure.node)
+        self.pipeline.fail(fire_failure(failure, self.bound.label, number, place))
+
+    def _finish(self) -> None:
+        """The exact stop. Goes ahead of whatever the program sends next; nobody waits for it."""
+        self.pipeline.run = None
+        self._hold_sets(-1)
+        self._undo()
+        if self.pipeline.failure is None and self.num_delivered < self._budget:
+            self._runtime.command(m.Stop(self.pipeline.number, self._last_seq))
+        self.pipeline.wake()
+        self.pipeline.end_run()
+
+    @property
+    def _last_seq(self) -> int:
+        return self._first_seq + (self.num_delivered - self._start) - 1
+
+    def _undo(self) -> None:
+        """Forgets what arrived beyond the last delivered fire."""
+        for _, arrived in self._arrived:
+            for channel, cell in arrived:
+                if cell is not None and cell.data is None and cell in channel._owed:
+                    channel._owed.remove(cell)
+        self._arrived.clear()
+        self._failure = None
+
+    def _hold_sets(self, change: int) -> None:
+        """The run's working sets are busy while it lasts."""
+        for working_set in self._sets:
+            working_set._user = self.pipeline
+            working_set._num_unsettled += change
+
+    # ---- called from outside
+
+    def expects(self, seq: int) -> bool:
+        return seq >= self._first_seq
+
+    def arrive(self, event: m.Fired) -> None:
+        self._arrived.append((event, arrived_cells(self.bound, event)))
+        self.wake()
+
+    def on_failed(self, failure: Failure) -> None:
+        self._failure = failure
+        self.wake()
+
+    def wake(self) -> None:
+        if self._wake and not self._wake.done():
+            self._wake.set_result(None)
+
+    def set_cell(self, channel: Channel, command: m.SetCell) -> None:
+        """`set` acts on the fire after the last delivered one: those in flight are redone."""
+        runtime = self._runtime
+        if channel not in self.bound.effects or self._granted == self.num_delivered:
+            runtime.command(command)
+            return
+        runtime.command(m.Stop(self.pipeline.number, self._last_seq))
+        self._undo()
+        runtime.command(command)
+        self._begin()
+
+    def owe(self, channel: Channel) -> None:
+        """The host begins to watch: cells of fires that arrived without theirs will follow."""
+        for number, (event, arrived) in enumerate(self._arrived):
+            self._arrived[number] = (
+                event,
+                [(c, c._owe() if c is channel else cell) for c, cell in arrived],
+            )
+
+
+def accepts_argument(function: OnToken) -> bool:
+    """Whether `function` can be called with one positional argument."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some builtins
+        return True
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    return any(parameter.kind in positional for parameter in parameters)

@@ -1,0 +1,349 @@
+"""A small engine in the test's own process: the worker's messages, numpy, and a model that is a
+plain function of the tokens so far. It takes one command at a time and really runs ahead: a run
+fires all its credits before the host sees the first result, and undoes what a Stop takes back.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from inferlet.testing import reference
+from inferlet.testing.definitions import NUMPY
+from ipc import messages as m
+from ipc.accounting import ChannelEffect, fire_effects
+from ipc.errors import ErrorCode, Failure
+from ipc.eta import encode
+from ipc.eta.graph import Program
+from ipc.types import BoundProgram, EngineInfo, ModelInfo, PassSpec, TensorType
+
+Array = np.ndarray
+#: Logits of the next token, or its id alone, from the tokens so far.
+Model = Callable[[list[int]], Array | int]
+PEAK = 10.0  # logit of the id that a model names
+
+
+class SeededModel:
+    """Logits that look random, and are a function of the seed and the tokens alone."""
+
+    def __init__(self, vocab_size: int, seed: int = 0) -> None:
+        self._vocab_size, self._seed = vocab_size, seed
+
+    def __call__(self, tokens: list[int]) -> Array:
+        generator = np.random.default_rng([self._seed, *(token + 1 for token in tokens)])
+        return generator.standard_normal(self._vocab_size, np.float32)
+
+
+@dataclass
+class _Channel:
+    cell: TensorType
+    capacity: int
+    ring: deque[Array] = field(default_factory=deque)
+    is_watched: bool = False
+
+
+@dataclass
+class _Fired:
+    """What one fire of a run did, so that it can be undone."""
+
+    popped: list[tuple[_Channel, Array]] = field(default_factory=list)
+    appended: list[_Channel] = field(default_factory=list)
+    extents: list[tuple[int, int]] = field(default_factory=list)  # (working set, extent before)
+
+
+@dataclass
+class _Run:
+    spec: PassSpec
+    next_seq: int
+    end_seq: int
+    credits: int
+
+
+@dataclass
+class _Pipeline:
+    run: _Run | None = None
+    undo: dict[int, _Fired] = field(default_factory=dict)  # fires of the last run, by seq
+    failed_at: int | None = None
+
+
+@dataclass
+class _Pass:
+    spec: PassSpec
+    effects: dict[int, ChannelEffect]
+    num_fires: int = 0
+
+
+class _FireFailed(Exception):
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+class FakeWorker:
+    """`send` gets each event. `faults[n]`: the n-th fire of all fails with this."""
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        engine: EngineInfo,
+        model: Model,
+        send: Callable[[m.Event], None],
+        faults: Mapping[int, Failure] | None = None,
+    ) -> None:
+        self._info, self._engine, self._model, self._send = info, engine, model, send
+        self._faults = dict(faults or {})
+        self.num_fires = 0  # over-run fires included
+        self.working_sets: dict[int, list[int]] = {}
+        self._programs: dict[bytes, Program] = {}
+        self._channels: dict[int, _Channel] = {}
+        self._passes: dict[int, _Pass] = {}
+        self._pipelines: dict[int, _Pipeline] = {}
+
+    def do(self, command: m.Command) -> None:
+        """One command, at once and completely."""
+        match command:
+            case m.DefineProgram(code):
+                program = encode.decode(code)
+                self._programs[encode.program_id(code)] = program
+            case m.DefineChannel(number, cell, capacity):
+                self._channels[number] = _Channel(cell, capacity)
+            case m.DefinePass(spec):
+                events = fire_effects(spec, lambda i: self._programs[i].slot_events())
+                self._passes[spec.pass_id] = _Pass(spec, events)
+            case m.BindState(number, sets):
+                self._rebind(self._passes[number], sets)
+            case m.Put(number, data):
+                self._put(self._channels[number], data)
+            case m.SetCell(number, data):
+                channel = self._channels[number]
+                channel.ring[0] = _array(data, channel.cell)
+            case m.Watch(number):
+                self._watch(number)
+            case m.OpenWorkingSet(number):
+                self.working_sets[number] = []
+            case m.Fork(parent, child, _):
+                self.working_sets[child] = copy.copy(self.working_sets[parent])
+            case m.DropWorkingSet(number):
+                del self.working_sets[number]
+            case m.DropChannel(number):
+                del self._channels[number]
+            case m.DropPass(number):
+                del self._passes[number]
+            case _:
+                self._do_in_pipeline(command)
+
+    def _do_in_pipeline(self, command: m.Command) -> None:
+        if isinstance(command, m.OpenPipeline):
+            self._pipelines[command.pipeline] = _Pipeline()
+            return
+        number, pipeline = command.pipeline, self._pipelines[command.pipeline]
+        match command:
+            case m.Submit(_, pass_id, seq):
+                self._fire(number, self._passes[pass_id], seq)
+            case m.RunAhead(_, pass_id, first, budget, credits):
+                pipeline.undo.clear()
+                run = _Run(self._passes[pass_id], first, first + budget, credits)
+                pipeline.run = run
+                self._advance(number, run)
+            case m.Credit(_, fires):
+                pipeline.run.credits += fires
+                self._advance(number, pipeline.run)
+            case m.Stop(_, last_seq):
+                self._stop(pipeline, last_seq)
+            case m.ClosePipeline():
+                pipeline.run = None
+
+    # ---- runs
+
+    def _advance(self, number: int, run: _Run) -> None:
+        """Fires as far as the credits go, whether or not the host has seen anything yet."""
+        pipeline = self._pipelines[number]
+        while run.credits and run.next_seq < run.end_seq and pipeline.failed_at is None:
+            run.credits -= 1
+            pipeline.undo[run.next_seq] = self._fire(number, run.spec, run.next_seq)
+            run.next_seq += 1
+
+    def _stop(self, pipeline: _Pipeline, last_seq: int) -> None:
+        for seq in sorted(pipeline.undo, reverse=True):
+            if seq > last_seq:
+                self._undo(pipeline.undo.pop(seq))
+        if pipeline.failed_at is not None and pipeline.failed_at > last_seq:
+            pipeline.failed_at = None
+        pipeline.run = None
+
+    def _undo(self, fired: _Fired) -> None:
+        for channel in fired.appended:
+            if not channel.is_watched:  # else it went to the host, which drops it itself
+                channel.ring.pop()
+        for channel, cell in fired.popped:
+            channel.ring.appendleft(cell)
+        for number, extent in fired.extents:
+            del self.working_sets[number][extent:]
+
+    # ---- one fire
+
+    def _fire(self, number: int, bound: _Pass, seq: int) -> _Fired:
+        pipeline, fired = self._pipelines[number], _Fired()
+        if pipeline.failed_at is not None:  # accepted before the host knew
+            return fired
+        self.num_fires += 1
+        try:
+            if self.num_fires in self._faults:
+                raise _FireFailed(self._faults[self.num_fires])
+            fire = _Execution(self, bound)
+            fire.run()
+        except _FireFailed as error:
+            pipeline.failed_at = seq
+            self._send(m.Failed(number, seq, error.failure))
+            return fired
+        cells = self._commit(bound, fire, fired)
+        results = tuple(_bytes(array) for array in fire.results) if bound.spec.has_results else ()
+        appended = fire.appended if bound.spec.tokens.is_channel else ()
+        self._send(m.Fired(number, seq, results, cells, tuple(map(len, appended))))
+        return fired
+
+    def _commit(
+        self, bound: _Pass, fire: "_Execution", fired: _Fired
+    ) -> tuple[tuple[int, bytes], ...]:
+        cells = []
+        for number, effect in bound.effects.items():
+            channel = self._channels[number]
+            if effect.pops or (effect.pops_if_present and channel.ring):
+                fired.popped.append((channel, channel.ring.popleft()))
+            if not effect.appends:
+                continue
+            fired.appended.append(channel)
+            value = fire.new[number]
+            if channel.is_watched:
+                cells.append((number, _bytes(value)))
+            else:
+                channel.ring.append(value)
+                assert len(channel.ring) <= channel.capacity, f"channel {number} overflows"
+        for set_number, tokens in zip(bound.spec.working_sets, fire.appended, strict=True):
+            rows = self.working_sets[set_number]
+            fired.extents.append((set_number, len(rows)))
+            rows.extend(tokens)
+        return tuple(cells)
+
+    # ---- channels and sets
+
+    def _put(self, channel: _Channel, data: bytes) -> None:
+        channel.ring.append(_array(data, channel.cell))
+        # Cells that queued fires will pop are gone already: this engine never lags behind.
+        assert len(channel.ring) <= channel.capacity + self._engine.run_ahead_window
+
+    def _watch(self, number: int) -> None:
+        channel = self._channels[number]
+        channel.is_watched = True
+        self._send(m.Cells(number, tuple(_bytes(cell) for cell in channel.ring)))
+        channel.ring.clear()
+
+    def _rebind(self, bound: _Pass, sets: tuple[int, ...]) -> None:
+        fields = {name: getattr(bound.spec, name) for name in bound.spec.__struct_fields__}
+        bound.spec = PassSpec(**{**fields, "working_sets": sets})
+
+    # ---- the model
+
+    def outputs_after(self, tokens: list[int]) -> dict[str, Array]:
+        """Each output of one row; tokens of absent rows are not in `tokens`."""
+        made = self._model(list(tokens))
+        logits = np.asarray(made, np.float32)
+        if logits.ndim == 0:
+            logits = np.zeros(self._info.output_vocab_size, np.float32)
+            logits[int(made)] = PEAK
+        hidden = np.resize(logits, self._info.width)
+        return {"logits": logits, "hidden": hidden}
+
+
+class _Execution:
+    """One fire: prologue, ports, forward, epilogue. Commits nothing."""
+
+    def __init__(self, worker: FakeWorker, bound: _Pass) -> None:
+        self._worker, self._spec = worker, bound.spec
+        self.new: dict[int, Array | None] = {}
+        self.results: list[Array] = []
+        self.appended: list[list[int]] = []
+
+    def run(self) -> None:
+        spec = self._spec
+        self._stage(spec.prologue, {})
+        tokens = self._tokens()
+        outputs = self._forward(tokens)
+        self.results = self._stage(spec.epilogue, outputs)
+
+    def _tokens(self) -> list[int]:
+        operand = self._spec.tokens
+        tokens = list(operand.values)
+        if operand.is_channel:
+            # Consuming takes the new value if there is one, else the front.
+            made = self.new.pop(operand.channel, None)
+            front = self._worker._channels[operand.channel].ring
+            tokens = (made if made is not None else front[0]).tolist()
+        size = self._worker._info.output_vocab_size
+        for token in tokens:
+            if not -1 <= token < size:
+                text = f"token id {token} is outside the vocabulary of {size}"
+                raise _FireFailed(Failure(ErrorCode.TOKEN_RANGE, text))
+        return tokens
+
+    def _forward(self, tokens: list[int]) -> dict[tuple[int, str], Array]:
+        spec, rows = self._spec, {}
+        for lane, number in enumerate(spec.working_sets):
+            history = list(self._worker.working_sets[number])
+            start, end = spec.indptr[lane], spec.indptr[lane + 1]
+            lane_tokens = [token for token in tokens[start:end] if token >= 0]
+            self.appended.append(lane_tokens)
+            if len(history) + len(lane_tokens) > self._worker._info.context_length:
+                text = "the model's context is full"
+                raise _FireFailed(Failure(ErrorCode.CONTEXT_LENGTH, text))
+            for row in range(start, end):
+                if tokens[row] >= 0:
+                    history.append(tokens[row])
+                if row in spec.readout:
+                    rows[row] = self._worker.outputs_after(history)
+                    if tokens[row] < 0:  # an absent row's outputs are zeros
+                        rows[row] = {name: np.zeros_like(v) for name, v in rows[row].items()}
+        return self._readout(rows)
+
+    def _readout(self, rows: dict[int, dict[str, Array]]) -> dict[tuple[int, str], Array]:
+        outputs, start = {}, 0
+        for lane, count in enumerate(self._spec.readout_counts):
+            read = self._spec.readout[start : start + count]
+            start += count
+            for name in self._worker._info.outputs if count else ():
+                stacked = np.stack([rows[row][name] for row in read])
+                outputs[lane, name] = stacked[0] if count == 1 else stacked
+        return outputs
+
+    def _stage(
+        self, bound: BoundProgram | None, outputs: dict[tuple[int, str], Array]
+    ) -> list[Array]:
+        if bound is None:
+            return []
+        worker = self._worker
+        program = worker._programs[bound.program_id]
+        types = [worker._channels[number].cell for number in bound.channels]
+        registers, results = reference.run(
+            program,
+            types,
+            {slot: self._front(bound.channels[slot]) for slot in program.fronts},
+            {key: outputs[key] for key in program.outputs()},
+            reference.constant_arrays(program, bound.constants),
+        )
+        for slot, value in registers.items():
+            self.new[bound.channels[slot]] = value
+        return results
+
+    def _front(self, number: int) -> Array:
+        made = self.new.get(number)
+        return made if made is not None else self._worker._channels[number].ring[0]
+
+
+def _bytes(array: Array) -> bytes:
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+
+
+def _array(data: bytes, cell: TensorType) -> Array:
+    kind = np.dtype(NUMPY[cell.dtype])
+    return np.frombuffer(data, kind.newbyteorder("<")).astype(kind).reshape(cell.shape)
