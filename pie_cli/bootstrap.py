@@ -30,7 +30,6 @@ REQUIREMENTS = ROOT / "worker" / "requirements"
 TEST_REQUIREMENTS = ROOT / "tests" / "requirements.txt"
 STAMP, OURS = ".pie-ready", ".pie-ours"
 
-# Measured; for the words at the beginning and the check of the disk alone.
 SIZES = {"cpu": ("0.9 GB", 2.6), "cuda": ("5 GB", 11.0)}
 PLAIN_TORCH_GB = 3.7
 
