@@ -95,6 +95,7 @@ class FakeWorker:
         self._faults = dict(faults or {})
         self.num_fires = 0  # over-run fires included
         self.working_sets: dict[int, list[int]] = {}
+        self.sets_ever: dict[int, list[int]] = {}  # dropped ones too, for tests to look at
         self._programs: dict[bytes, Program] = {}
         self._channels: dict[int, _Channel] = {}
         self._passes: dict[int, _Pass] = {}
@@ -121,9 +122,9 @@ class FakeWorker:
             case m.Watch(number):
                 self._watch(number)
             case m.OpenWorkingSet(number):
-                self.working_sets[number] = []
+                self._add_set(number, [])
             case m.Fork(parent, child, _):
-                self.working_sets[child] = copy.copy(self.working_sets[parent])
+                self._add_set(child, copy.copy(self.working_sets[parent]))
             case m.DropWorkingSet(number):
                 del self.working_sets[number]
             case m.DropChannel(number):
@@ -238,6 +239,9 @@ class FakeWorker:
         channel.is_watched = True
         self._send(m.Cells(number, tuple(_bytes(cell) for cell in channel.ring)))
         channel.ring.clear()
+
+    def _add_set(self, number: int, tokens: list[int]) -> None:
+        self.working_sets[number] = self.sets_ever[number] = tokens
 
     def _rebind(self, bound: _Pass, sets: tuple[int, ...]) -> None:
         fields = {name: getattr(bound.spec, name) for name in bound.spec.__struct_fields__}

@@ -1,0 +1,92 @@
+"""Whole programs of the contract, unchanged, with what a run of each must show."""
+
+import asyncio
+
+import pytest
+
+from inferlet import testing
+from inferlet.testing import Client, Hub
+from ipc import messages as m
+from tests.inferlet.programs import best_of, greedy, stream_chat, top_p
+
+REPLY = [*"Hello, wörld".encode(), 257]  # 257: <|im_end|> of the byte vocabulary
+CUE = [*b"assistant\n"]
+
+
+def answering(reply):
+    """A model that gives `reply` after each cue, then the end of the turn."""
+
+    def model(tokens):
+        start = len(tokens)
+        while start and tokens[start - len(CUE) : start] != CUE:
+            start -= 1
+        said = len(tokens) - start
+        return reply[said] if said < len(reply) else 257
+
+    return model
+
+
+def test_greedy_completion_freezes_all_but_the_last_token():
+    value = testing.run(greedy.main, {"prompt": "hello", "max_tokens": 9})
+    assert len(value["tokens"]) == 9
+    assert value["frozen"] == 5 + 9 - 1
+
+
+def test_greedy_completion_follows_the_model():
+    value = testing.run(greedy.main, {"prompt": "abc", "max_tokens": 4}, model=lambda t: t[-1] + 1)
+    assert value["tokens"] == [*b"defg"]
+    assert value["text"] == "defg"
+
+
+def test_top_p_of_zero_is_greedy():
+    options = {"prompt": "hello", "max_tokens": 12}
+    value = testing.run(top_p.main, {**options, "temperature": 1.0, "top_p": 0.0})
+    assert value["tokens"] == testing.run(greedy.main, options)["tokens"]
+
+
+def test_equal_seeds_give_equal_text_and_others_another():
+    one, again, other = (
+        testing.run(top_p.main, {"prompt": "hello", "seed": seed})["tokens"] for seed in (1, 1, 2)
+    )
+    assert one == again != other
+
+
+def test_best_of_computes_the_prompt_once():
+    value = testing.run(best_of.main, {"prompt": "hello", "n": 3, "max_tokens": 5})
+    prompt = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert value["prompt_tokens"] == len(prompt) - 2 * len("|im_start|>") - len("|im_end|>") - 1
+
+
+@pytest.mark.parametrize("capacity", [2, 3, 4, 7, 12])
+@pytest.mark.parametrize("limit", [64, 5])
+def test_chat_history_equals_the_templates_rendering(capacity, limit):
+    client = Client(["next", "bye"])
+    hub = Hub(client, answering(REPLY), engine={"channel_capacity": capacity})
+    value = asyncio.run(
+        testing.run_with(
+            hub, stream_chat.main, {"system": "s", "user": "u", "max_tokens": limit}
+        )
+    )
+    spoken = REPLY[: 1 + limit] if limit < len(REPLY) else REPLY[:-1]
+    text = bytes(spoken).decode()
+    history = (
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n"
+        f"<|im_start|>assistant\n{text}<|im_end|>\n"
+        "<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"
+    )
+    # The last token was sampled and is not embedded, unless a stop token took its place.
+    embedded = testing.byte_vocabulary().encode(history) + spoken[: None if limit > 12 else -1]
+    assert hub.worker.sets_ever[0] == embedded
+    assert value == {"turns": 2, "frozen": len(embedded)}
+    assert "".join(client.messages) == text * 2
+
+
+def test_a_steady_run_costs_one_credit_every_half_window():
+    client = Client(["bye"])
+    hub = Hub(client, answering([*b"a" * 60, 257]))
+    asyncio.run(
+        testing.run_with(hub, stream_chat.main, {"system": "s", "user": "u", "max_tokens": 99})
+    )
+    credits = [command for command in hub.commands if isinstance(command, m.Credit)]
+    assert 60 / 3 - 2 <= len(credits) <= 60 / 3
+    assert sum(command.fires for command in credits) + 6 - 60 <= 6
