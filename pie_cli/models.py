@@ -48,16 +48,18 @@ def ask_store(verb: str, subject: str | None = None, *options: str) -> Any:
     if subject is not None:
         command += ["--", subject]  # also when it begins with a dash
     with _store_process(command) as process, Progress() as progress:
-        last: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         for line in process.stdout:
-            last = json.loads(line)
-            if "progress" in last:
-                progress.show(**last["progress"])
-    if "result" in last and process.returncode == 0:
-        return last["result"]
+            said = json.loads(line)
+            if "progress" in said:
+                progress.show(**said["progress"])
+            else:
+                outcome = said
+    if "result" in outcome and process.returncode == 0:
+        return outcome["result"]
     if process.returncode == INTERRUPTED:
         raise KeyboardInterrupt
-    fault = last.get("error") or {
+    fault = outcome.get("error") or {
         "message": f"the model store ended with code {process.returncode}",
         "hint": "what it said is above",
     }

@@ -49,7 +49,9 @@ class Output:
             print(f"\nhint: {hint}", file=sys.stderr)
 
     def _write(self, value: Any) -> None:
-        print(json.dumps(value, ensure_ascii=False), flush=True)
+        # One call: downloads report from several threads.
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
 
 
 def main(arguments: list[str] | None = None) -> int:

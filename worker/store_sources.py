@@ -7,6 +7,7 @@ the store should point to. Nothing here knows names or defaults.
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from worker.store_facts import StoreError
 
@@ -183,7 +185,11 @@ def _from_hub(repository: str, progress: Progress) -> Path:
     progress("downloading", 0, None)
     try:
         path = snapshot_download(
-            repository, cache_dir=hub_cache(), allow_patterns=HUB_FILES, etag_timeout=5
+            repository,
+            cache_dir=hub_cache(),
+            allow_patterns=HUB_FILES,
+            etag_timeout=5,
+            tqdm_class=_reporting_bar(progress),
         )
     except RepositoryNotFoundError as error:
         raise StoreError(
@@ -199,3 +205,21 @@ def _from_hub(repository: str, progress: Progress) -> Path:
     except HfHubHTTPError as error:
         raise StoreError(f"the hub refused `{repository}`: {error}", exit_code=3) from error
     return Path(path)
+
+
+def _reporting_bar(progress: Progress) -> Any:
+    """A tqdm that reports bytes instead of drawing a bar."""
+    from tqdm import tqdm
+
+    class ReportingBar(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options | {"file": io.StringIO()})
+
+        def display(self, *_: Any, **__: Any) -> None:
+            if self.unit == "B" and self.total:
+                progress("downloading", int(self.n), int(self.total))
+
+        def close(self) -> None:
+            """Nothing to clear; the original would report once more when the bar is collected."""
+
+    return ReportingBar

@@ -5,8 +5,10 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -254,6 +256,75 @@ def test_a_repository_that_is_not_cached_is_an_error_when_offline(store: Store) 
     with pytest.raises(StoreError, match="the hub cannot be reached") as caught:
         store.add("some/other", None, ignore)
     assert caught.value.exit_code == 3
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The few answers of the Hugging Face hub that a download needs, for one repository."""
+
+    folder: Path
+    revision = "1" * 40
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/api/models/some/model/revision"):
+            self.answer(json.dumps({"id": "some/model", "sha": self.revision, "siblings": []}))
+        elif self.path.startswith(f"/api/models/some/model/tree/{self.revision}"):
+            files = [(path.name, path.stat().st_size) for path in self.folder.iterdir()]
+            entry = {"type": "file", "oid": "2" * 40}
+            self.answer(json.dumps([entry | {"path": path, "size": size} for path, size in files]))
+        elif self.path.startswith(f"/some/model/resolve/{self.revision}/"):
+            self.answer((self.folder / self.path.rsplit("/", 1)[1]).read_bytes())
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    do_HEAD = do_GET
+
+    def answer(self, body: str | bytes) -> None:
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+        self.send_header("X-Repo-Commit", self.revision)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def hub(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    handler = type("OneModel", (Hub,), {"folder": model_folder})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_repository_is_downloaded_into_the_hugging_face_cache(
+    store: Store, tmp_path: Path
+) -> None:
+    code, lines = run_store("add", "some/model")
+    assert code == 0, lines
+    facts = lines[-1]["result"]
+    assert facts["name"] == "model"
+    assert Path(facts["path"]).is_relative_to(tmp_path / "hub" / "models--some--model")
+    assert {line["progress"]["what"] for line in lines[:-1]} == {"downloading"}
+    assert [row["name"] for row in store.list()] == ["model"]
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_repository_that_does_not_exist_is_exit_2(store: Store) -> None:
+    code, lines = run_store("add", "some/other")
+    assert code == 2
+    assert "the hub has no repository `some/other`" in lines[-1]["error"]["message"]
 
 
 @pytest.fixture
