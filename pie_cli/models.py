@@ -5,7 +5,6 @@ prints its result. It knows nothing of formats, folders or downloads.
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from pie_cli.output import error
+from pie_cli.output import error, is_animated, table
 
 app = typer.Typer(help="The models that pie can run.", no_args_is_help=True)
 
@@ -83,7 +82,7 @@ class Progress:
     """A bar on a terminal; elsewhere a line for each step."""
 
     def __init__(self) -> None:
-        self._animated = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._animated = is_animated(sys.stderr)
         self._bar: Any = None
         self._task: Any = None
         self._what = ""
@@ -148,7 +147,7 @@ def list_models(as_json: Json = False) -> None:
     if not rows:
         print("no models yet; `pie run` adds the embedded one, `pie models add SOURCE` others")
         return
-    print(_table(rows))
+    print(_listing(rows))
 
 
 @app.command()
@@ -215,8 +214,8 @@ def _confirm_removal(name: str) -> None:
                 raise typer.Exit(1)
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Columns of text, whole on any width: paths must stay copyable."""
+def _listing(rows: list[dict[str, Any]]) -> str:
+    """All rows, whole on any width: paths must stay copyable."""
     keys = ("name", "architecture", "parameters", "dtype", "size", "path")
     lines = [["", *keys]]
     for row in rows:
@@ -224,11 +223,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
         if row.get("error"):
             facts[1] = "damaged"
         lines.append(["*" if row["default"] else "", *facts])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)) for line in lines]
     faults = [f"{row['name']}: {row['error']}" for row in rows if row.get("error")]
     legend = ["* the default"] if any(row["default"] for row in rows) else []
-    return "\n".join([line.rstrip() for line in text] + ["", *faults, *legend])
+    return "\n".join([table(lines), "", *faults, *legend])
 
 
 def _summary(facts: dict[str, Any]) -> str:
