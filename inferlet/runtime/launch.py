@@ -27,9 +27,9 @@ _vocabulary: Vocabulary | None = None
 def preload(model_path: str | None) -> None:
     """Loads tokenizer and chat template, to be shared by all children."""
     global _vocabulary
-    if model_path is not None:
-        _vocabulary = Vocabulary.load(Path(model_path))
-        _vocabulary.encode("warm")
+    _vocabulary = None if model_path is None else Vocabulary.load(Path(model_path))
+    if _vocabulary is not None:
+        _vocabulary.encode("warm")  # what `tokenizers` makes on first use is shared too
 
 
 def run(fd: int) -> None:
@@ -87,11 +87,10 @@ class _Process:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         handles.current().close()
-        self._outbox.flush()
         try:
-            self._outbox.message(last_word)
+            self._outbox.close(last_word)
         except ValueError as error:  # longer than a frame
-            self._outbox.message(m.Raised("ValueError", f"`main` returned {error}", ""))
+            self._outbox.close(m.Raised("ValueError", f"`main` returned {error}", ""))
         self._wire.drain()
 
     def _redirect_output(self) -> None:

@@ -69,6 +69,12 @@ class Outbox:
         for part in _parts(commands):
             self._frame(frames.ENGINE, codec.encode_commands(part))
 
+    def close(self, last_word: m.Returned | m.Raised) -> None:
+        """Everything leaves, then the last word. What is said afterwards is lost."""
+        self.flush()
+        self.message(last_word)
+        self._write = lambda data: None
+
     def flush_text(self) -> None:
         text, self._text, self._text_size = "".join(self._text), [], 0
         # Lone surrogates have no UTF-8: they are shown as their escapes.
