@@ -73,8 +73,7 @@ def _store_process(command: list[str]) -> Iterator[Any]:
         try:
             yield process
         except BaseException:
-            # On Ctrl-C the store had the signal too, unless it came to this process alone.
-            process.terminate()
+            process.terminate()  # after Ctrl-C it is ending already, and ignores this
             raise
 
 

@@ -58,8 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs one verb; the result is the exit code."""
     options = _parser().parse_args(arguments)
     output = Output(options.json_lines)
-    # A polite end must run the clean-up of a half-added model.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     try:
         output.result(_run(options, Store(home()), output))
         return 0
@@ -73,6 +73,15 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         output.error(*_explain(error))
         return 3
+
+
+def _end(number: int, _: object) -> None:
+    """The first signal ends the verb; others must not cut short the removal of a half model."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, lambda *_: None)  # SIG_IGN would complain about one that is pending
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
 
 
 def _run(options: argparse.Namespace, store: Store, output: Output) -> Any:

@@ -131,11 +131,15 @@ def _download_wheel(requirement: str, folder: Path, progress: Progress) -> Path:
         text=True,
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if match := re.match(r"Progress (\d+) of (\d+)", line):
-                progress("downloading", int(match[1]), int(match[2]))
-            elif line.startswith("ERROR: "):
-                errors.append(line.removeprefix("ERROR: ").strip())
+        try:
+            for line in process.stdout:
+                if match := re.match(r"Progress (\d+) of (\d+)", line):
+                    progress("downloading", int(match[1]), int(match[2]))
+                elif line.startswith("ERROR: "):
+                    errors.append(line.removeprefix("ERROR: ").strip())
+        except BaseException:
+            process.kill()
+            raise
     wheels = list(folder.glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
         reason = errors[-1] if errors else f"pip ended with {process.returncode}"

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -48,6 +49,22 @@ def model_folder(tmp_path: Path, gguf_file: Path) -> Path:
     folder.mkdir()
     convert(gguf_file, folder, ignore)
     return folder
+
+
+# An `add` that leaves many files to clean up and never ends by itself.
+ENDLESS_ADD = """
+import sys, time
+import worker.store, worker.store_command
+
+def fetch(source, staging, progress):
+    for number in range(2000):
+        (staging / str(number)).touch()
+    progress("converting", 0, 1)
+    time.sleep(60)
+
+worker.store.fetch = fetch
+sys.exit(worker.store_command.main(["add", "some/model", "--json-lines"]))
+"""
 
 
 def run_store(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
@@ -377,6 +394,20 @@ def test_the_command_speaks_in_json_lines(store: Store, gguf_file: Path) -> None
     code, lines = run_store("show", "other")
     assert code == 2
     assert lines[-1]["error"]["message"] == "no model `other` in the store; there are: tiny"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_add_and_a_second_one_does_not_stop_the_clean_up(
+    store: Store, number: int
+) -> None:
+    command = [sys.executable, "-c", ENDLESS_ADD]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert "converting" in process.stdout.readline()
+    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 128 + number
+    assert [path.name for path in store.folder.iterdir()] == [".lock"]
 
 
 def test_reading_the_store_imports_no_torch(store: Store, gguf_file: Path) -> None:
