@@ -1,1 +1,1 @@
-"""The engine: owns the model, every working set and every channel. Started as `python -m worker`."""
+"""The engine: owns the model, all working sets and channels. Started as `python -m worker`."""

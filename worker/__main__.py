@@ -1,4 +1,4 @@
-"""`python -m worker`: the engine process. Loads a model, tells the hub, serves until it is told to stop.
+"""`python -m worker`: the engine process. Loads a model, tells the hub, serves until told to stop.
 
 Exit codes: 0 after a shutdown, 3 when the model could not be loaded. Logs go to stderr.
 """

@@ -1,4 +1,4 @@
-"""Lanes of a wave -> the tensors of one forward. One copy to the device, whatever the number of lanes."""
+"""Lanes of a wave -> the tensors of one forward, with one copy to the device for all of them."""
 
 from __future__ import annotations
 

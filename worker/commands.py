@@ -1,8 +1,8 @@
-"""One handler for each command of an inferlet. An inferlet is not trusted: whatever it may not ask is
-a `Violation`, which ends its process and touches nobody else.
+"""One handler for each command of an inferlet. An inferlet is not trusted: whatever it may not ask
+is a `Violation`, which ends its process and touches nobody else.
 
-Commands of one process are handled in order. Those of a pipeline take effect in its order: what must
-wait is queued there; channel puts and stops are immediate.
+Commands of one process are handled in order. Those of a pipeline take effect in its order: what
+must wait is queued there; channel puts and stops are immediate.
 """
 
 from __future__ import annotations
@@ -131,10 +131,12 @@ def set_cell(state: State, process: Process, command: m.SetCell) -> None:
     if channel.held + len(channel.backlog) <= channel.accepted_pops:
         raise Violation(f"channel {channel.number} has no cell to replace")
     pipeline = channel.pipeline
-    if pipeline is None or not channel.uses:
+    queue = pipeline.queue if pipeline is not None else ()
+    if not any(isinstance(item, Fire | CellChange) for item in queue):
         state.rings.write(channel.cell, channel.front, command.data)
         return
-    # Accepted fires keep the old cell: the change waits behind them.
+    # Accepted fires keep the old cell: the change waits behind them. A run does not count: the
+    # host changes a cell only when all fires that it has allowed are delivered.
     _check_queued(process)
     _charge(process, len(command.data))
     channel.uses += 1
@@ -230,7 +232,7 @@ def run_ahead(state: State, process: Process, command: m.RunAhead) -> None:
     pipeline, pass_, sets = accepted
     run = Run(
         process, pass_, sets, command.first_seq, command.budget,
-        command.credits, command.credits, state.next_order(),
+        command.credits, state.config.run_ahead_window, state.next_order(),
     )  # fmt: skip
     pipeline.last_run = run
     settle.queue_item(state, pipeline, run)
@@ -239,7 +241,7 @@ def run_ahead(state: State, process: Process, command: m.RunAhead) -> None:
 def _accept(
     state: State, process: Process, number: int, pass_id: int, seq: int, count: int
 ) -> tuple[Pipeline, Pass, tuple[WorkingSet, ...]] | None:
-    """Checks and binds a submit or run; None when the pipeline has failed, so that it is dropped."""
+    """Checks and binds a submit or run; None when it is dropped, for the pipeline has failed."""
     pipeline = _open_pipeline(process, number)
     pass_: Pass = _get(process.passes, "pass", pass_id)
     if seq < pipeline.next_seq or seq + count > MAX_ID:
@@ -271,9 +273,13 @@ def credit(state: State, process: Process, command: m.Credit) -> None:
     pipeline = process.pipelines.get(command.pipeline)
     if command.fires < 1:
         raise Violation(f"a credit of {command.fires} fires")
-    if pipeline is not None and pipeline.last_run is not None:  # else it crossed the run's end
-        pipeline.last_run.credits += command.fires
-        settle.forget_undo(pipeline.last_run)
+    if pipeline is None:
+        return  # closed meanwhile
+    runs = (item for item in reversed(pipeline.queue) if isinstance(item, Run))
+    run = next(runs, None)
+    if run is not None:  # else all of its budget is spent already
+        run.credits += command.fires
+        settle.forget_undo(run)
 
 
 def stop(state: State, process: Process, command: m.Stop) -> None:

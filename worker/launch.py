@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -103,16 +104,18 @@ class Launcher:
         fires = [segment.fire for segment in segments if segment.fire.pass_.prologue]
         for group in group_by_key(fires, lambda fire: fire.pass_.prologue):
             stages = [fire.pass_.prologue for fire in group]
-
-            def fronts(compiled: CompiledProgram, chosen: Sequence[int]) -> dict[int, Tensor]:
-                return self._ring_fronts(compiled.fronts_needed, [stages[i] for i in chosen])
-
+            fronts = partial(self._prologue_fronts, stages)
             results = run_group(self.programs, stages, fronts, lambda chosen: {})
             for fire, result in zip(group, results):
                 if isinstance(result, Failure):
                     settle.fail(self.state, fire, result)
                 else:
                     fire.work.prologue = result
+
+    def _prologue_fronts(
+        self, stages: Sequence[Stage], compiled: CompiledProgram, chosen: Sequence[int]
+    ) -> dict[int, Tensor]:
+        return self._ring_fronts(compiled.fronts_needed, [stages[i] for i in chosen])
 
     def _ring_fronts(self, slots: Sequence[int], stages: Sequence[Stage]) -> dict[int, Tensor]:
         return {
@@ -123,7 +126,7 @@ class Launcher:
         }
 
     def _read_tokens(self, segments: Sequence[Segment]) -> None:
-        """Device-made token ids: how many rows are present, and where, must be known to place them."""
+        """Device-made token ids: which rows are present must be known to place them."""
         fires = [segment.fire for segment in segments if segment.fire.begun]
         fires = [fire for fire in fires if fire.lanes is None]
         if not fires:
@@ -159,7 +162,7 @@ class Launcher:
     # ---- forward
 
     def _forward(self, segments: Sequence[Segment]) -> Readout:
-        """Computes the segments' rows, and gathers what the epilogues of finishing fires will see."""
+        """Computes the segments' rows, and gathers what finishing epilogues will see."""
         lanes: list[LaneRows] = []
         first_rows, row = [], 0
         for segment in segments:
@@ -201,13 +204,8 @@ class Launcher:
         readout.compute()
         for number, group in enumerate(readout.groups):
             stages = [fire.pass_.epilogue for fire in group]
-
-            def fronts(compiled: CompiledProgram, chosen: Sequence[int]) -> dict[int, Tensor]:
-                return self._epilogue_fronts(compiled, [group[i] for i in chosen])
-
-            def outputs(chosen: Sequence[int]) -> dict[tuple[int, str], Tensor]:
-                return readout.outputs(number, chosen)
-
+            fronts = partial(self._epilogue_fronts, group)
+            outputs = partial(readout.outputs, number)
             for fire, result in zip(group, run_group(self.programs, stages, fronts, outputs)):
                 if isinstance(result, Failure):
                     settle.fail(self.state, fire, result)
@@ -216,8 +214,9 @@ class Launcher:
         return ran
 
     def _epilogue_fronts(
-        self, compiled: CompiledProgram, fires: Sequence[Fire]
+        self, group: Sequence[Fire], compiled: CompiledProgram, chosen: Sequence[int]
     ) -> dict[int, Tensor]:
+        fires = [group[i] for i in chosen]
         stages = [fire.pass_.epilogue for fire in fires]
         staged = stages[0].from_prologue
         slots = [slot for slot in compiled.fronts_needed if slot not in staged]

@@ -1,4 +1,4 @@
-"""Values on their way to the host: one buffer and one copy a wave, cut into bytes when it arrived."""
+"""Values on their way to the host: one buffer and one copy a wave, cut into bytes on arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages: who holds how many references to which, which are free. Knows nothing about tensors or users.
+"""Pages: which are free, and how many hold each. Knows nothing about tensors or users.
 
 A page with one reference may be written by its holder; a page with more is never written.
 """

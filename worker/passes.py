@@ -1,4 +1,4 @@
-"""Binds a PassSpec to channels and programs, checking everything: the SDK did, but is not trusted."""
+"""Binds a PassSpec to channels and programs. Checks all that the SDK checked: it is not trusted."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def run_group(
     fronts: Callable[[CompiledProgram, Sequence[int]], dict[int, Tensor]],
     outputs: Callable[[Sequence[int]], dict[tuple[int, str], Tensor]],
 ) -> list[Ran | Failure]:
-    """One result for each stage. `fronts` and `outputs` give the tensors of the chosen instances."""
+    """A result for each stage. `fronts` and `outputs` give the tensors of chosen instances."""
 
     def run(chosen: Sequence[int]) -> StageOutput:
         compiled = programs.compiled(stages[chosen[0]])

@@ -1,4 +1,4 @@
-"""Rows that epilogues see: their hidden states and logits, laid out so that a group's are neighbours.
+"""Rows that epilogues see: hidden states and logits, laid out so that a group's are neighbours.
 
     pool     [hidden states of this wave's readout rows | kept from earlier chunks | one zero row]
     order    for each finishing fire, group by group: where its readouts are in the pool
@@ -65,7 +65,8 @@ class Readout:
             if segment.start <= row < segment.stop
         ]
         if here:
-            self._unfinished.append((segment.fire, [readout for readout, _ in here], len(self.rows)))
+            readouts = [readout for readout, _ in here]
+            self._unfinished.append((segment.fire, readouts, len(self.rows)))
             self.rows += [base + row - segment.start for _, row in here]
 
     # ---- after it

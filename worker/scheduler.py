@@ -57,9 +57,9 @@ class Scheduler:
         return wave
 
     def exhausted(self) -> Fire | None:
-        """The fire to give up when no wave is possible for want of pages: the youngest that waits.
+        """The fire to give up when no wave is possible for want of pages: the youngest of them.
 
-        None while somebody may still give pages back: a process that holds pages and waits for none.
+        None while somebody may still give pages back: a process that holds some and waits for none.
         """
         if not self.without_pages:
             return None

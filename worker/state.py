@@ -1,4 +1,4 @@
-"""The core nouns: processes and what they own, fires, runs, waves. Counts only: no tensors, no policy.
+"""The core nouns: processes and what they own, fires, runs, waves. Counts: no tensors, no policy.
 
     commands.py  changes them as inferlets ask         scheduler.py  says what may run next
     settle.py    commits, fails, undoes and drops      launch.py     computes a wave
@@ -213,8 +213,8 @@ class Run:
     sets: tuple[WorkingSet, ...]
     first_seq: int
     budget: int
-    initial_credits: int
-    credits: int
+    credits: int  # fires that may start, in total
+    window: int  # the host never credits more beyond those that it has delivered
     order: int
     started: int = 0  # committed fires
     ended: bool = False
@@ -227,8 +227,8 @@ class Run:
 
     @property
     def first_undoable(self) -> int:
-        """Fires before it were credited, so the host has had them: no Stop takes them back."""
-        return self.first_seq + self.credits - self.initial_credits
+        """Fires before it have reached the host for certain: no Stop takes them back."""
+        return self.first_seq + max(self.credits - self.window, 0)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""The error of an inferlet that asks what it may not: its process is dropped, with this as last words."""
+"""The error of an inferlet that asks what it may not: its process is dropped, and told so."""
 
 from ipc.errors import ErrorCode
 

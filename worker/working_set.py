@@ -49,7 +49,7 @@ class WorkingSet:
     def extend(self, rows: int) -> list[tuple[int, int]]:
         """Makes slots `[length, length + rows)` writable: ours alone.
 
-        Gives the pages to copy first, (source, destination): a partly filled page with other owners.
+        Gives the pages to copy first, (source, destination): partly filled ones with other owners.
         """
         if rows == 0:
             return []
@@ -75,7 +75,7 @@ class WorkingSet:
             del self.pages[end:]
 
     def share_with(self, child: "WorkingSet") -> None:
-        """Gives an empty `child` the same content. No page is copied until one of the two writes."""
+        """Gives an empty `child` the same content. No page is copied until one of them writes."""
         assert not child.pages
         child.pages, child.length = self.pages[:], self.length
         self.pool.share(child.pages)
