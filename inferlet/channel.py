@@ -56,7 +56,7 @@ class Channel:
         # Host-read channels: cells in order; `_owed` are those among them without data yet.
         self._held = 0  # committed cells that stay in the engine until the channel is watched
         self._is_watched = False
-        self._inbox: Mailbox[Cell] = Mailbox(self._refusal, lambda cell: cell.data is not None)
+        self._inbox: Mailbox[Cell] = Mailbox(lambda cell: cell.data is not None)
         self._owed: deque[Cell] = deque()
 
     @classmethod
@@ -168,7 +168,7 @@ class Channel:
     async def _await_cell(self, consumes: bool) -> np.ndarray:
         if self._stage_puts and not self._is_watched:
             self._watch()
-        cell = await self._inbox.next(consumes)
+        cell = await self._inbox.next(self._refusal, consumes)
         if consumes:
             self._count -= 1
         return cells.decode(cell.data, self._cell)

@@ -4,6 +4,7 @@
 retried; `commit` happens when the submit is accepted.
 """
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,10 +65,15 @@ class BoundPass:
         self.tokens = fwd._tokens
         self.spec: PassSpec = plan.spec(self.number, lambda channel: channel._number)
         self.effects: dict[Channel, ChannelEffect] = plan.effects
-        self.results: Results | None = fwd._results
+        # Weak: the results know the pass, and nobody can await them once the user has no handle.
+        self._results = weakref.ref(fwd._results) if fwd._results else lambda: None
         self.sent_sets = self.spec.working_sets
         self.num_accepted = self.num_settled = 0
         self.num_unsettled = 0  # accepted by `submit`, not settled: a run counts its own
+
+    @property
+    def results(self) -> Results | None:
+        return self._results()
 
     @property
     def epilogue(self) -> Traced | None:
@@ -138,8 +144,8 @@ class Plan:
                     stage.channels[slot]._may_be_absent = True
         runtime.command(m.DefinePass(bound.spec))
         runtime.drop_with(self.fwd, m.DropPass(bound.number))
-        if bound.results:
-            bound.results._bind(bound)
+        if self.fwd._results:
+            self.fwd._results._bind(bound)
         self.pipeline.passes.add(bound)
         self.fwd._bound = bound
         # The functions and what they close over are no longer needed.

@@ -17,7 +17,7 @@ class Conversation:
         self.process = process
         self.files = files
         self._outbox = outbox
-        self._inbox: Mailbox[m.Inbox] = Mailbox(self._refusal)
+        self._inbox: Mailbox[m.Inbox] = Mailbox()
         self._is_closed = False
         self._has_asked = False
 
@@ -28,7 +28,7 @@ class Conversation:
         if not self._has_asked:
             self._has_asked = True
             self._outbox.message(m.Receiving())
-        message = await self._inbox.next()
+        message = await self._inbox.next(self._refusal)
         return json.loads(message.text) if message.is_json else message.text
 
     def on_message(self, message: m.Inbox) -> None:

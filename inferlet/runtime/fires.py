@@ -164,10 +164,11 @@ class PipelineState:
         commit_cells(fire.bound, arrived_cells(fire.bound, event))
         fire.bound.num_settled += 1
         fire.bound.num_unsettled -= 1
-        if fire.bound.returns_value:
-            fire.bound.results.add(event.results)
-        if fire.bound.results:
-            fire.bound.results.wake()
+        results = fire.bound.results
+        if results and fire.bound.returns_value:
+            results.add(event.results)
+        if results:
+            results.wake()
 
     def on_failed(self, event: m.Failed) -> None:
         if self.run and self.run.expects(event.seq):
@@ -206,8 +207,9 @@ class PipelineState:
         for channel in list(self.channels):
             channel._inbox.wake()
         for bound in list(self.passes):
-            if bound.results:
-                bound.results.wake()
+            results = bound.results
+            if results:
+                results.wake()
 
     def is_filling(self, channel: Channel) -> bool:
         """Whether a run in progress puts cells on `channel`."""

@@ -21,7 +21,7 @@ class Results:
     def __init__(self, fwd: "ForwardPass") -> None:
         self._label = fwd._label  # not the pass itself: it would live as long as this
         self._bound: BoundPass | None = None
-        self._mailbox: Mailbox[Tensors] = Mailbox(self._refusal)
+        self._mailbox: Mailbox[Tensors] = Mailbox()
         self._settlings: list[asyncio.Future] = []
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -32,7 +32,7 @@ class Results:
         if bound is None:
             raise self._nothing()
         if bound.returns_value:
-            return self._value(await self._mailbox.next())
+            return self._value(await self._mailbox.next(self._refusal))
         await self._all_settled(bound)
         return None
 

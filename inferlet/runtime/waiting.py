@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+#: Why the waiter with so many earlier takers can never be served; None when it can.
+Refusal = Callable[[int], BaseException | None]
 
 
 class _Waiter:
@@ -21,15 +23,10 @@ class _Waiter:
 
 
 class Mailbox(Generic[T]):
-    """`refusal(ahead)`: why the waiter with `ahead` earlier takers can never be served, or None."""
+    """Items, oldest first. `is_there`: whether an item in the queue may be taken yet."""
 
-    def __init__(
-        self,
-        refusal: Callable[[int], BaseException | None],
-        is_there: Callable[[T], bool] = lambda item: True,
-    ) -> None:
+    def __init__(self, is_there: Callable[[T], bool] = lambda item: True) -> None:
         self.items: deque[T] = deque()
-        self._refusal = refusal
         self._is_there = is_there
         self._waiters: deque[_Waiter] = deque()
 
@@ -51,23 +48,24 @@ class Mailbox(Generic[T]):
         if self._waiters and not self._waiters[0].future.done():
             self._waiters[0].future.set_result(None)
 
-    async def next(self, consumes: bool = True) -> T:
+    async def next(self, refusal: Refusal, consumes: bool = True) -> T:
         """The oldest item. Raises what `refusal` gives when none can come."""
+        # `refusal` is no attribute: its owner owns this queue, and garbage must go at once.
         if not self._waiters and self.is_ready:
             return self.items.popleft() if consumes else self.items[0]
-        error = self._refusal(sum(waiter.consumes for waiter in self._waiters))
+        error = refusal(sum(waiter.consumes for waiter in self._waiters))
         if error is not None:
             raise error
         waiter = _Waiter(asyncio.get_running_loop().create_future(), consumes)
         self._waiters.append(waiter)
         try:
-            await self._turn(waiter)
+            await self._turn(waiter, refusal)
             return self.items.popleft() if consumes else self.items[0]
         finally:
             self._waiters.remove(waiter)
             self.wake()
 
-    async def _turn(self, waiter: _Waiter) -> None:
+    async def _turn(self, waiter: _Waiter, refusal: Refusal) -> None:
         """Returns when the waiter is at the head and an item is there."""
         while True:
             await waiter.future
@@ -76,6 +74,6 @@ class Mailbox(Generic[T]):
                 continue
             if self.is_ready:
                 return
-            error = self._refusal(0)
+            error = refusal(0)
             if error is not None:
                 raise error

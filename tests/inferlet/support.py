@@ -50,6 +50,15 @@ def greedy(*puts: Any) -> Callable[[], Any]:
     return choose
 
 
+def putting(*channels: Any) -> Callable[[], None]:
+    """An epilogue that puts the most likely token on the channels and returns nothing."""
+
+    def put() -> None:
+        greedy(*channels)()
+
+    return put
+
+
 def sent(hub: Hub, *kinds: type) -> list[m.Command]:
     """Commands of these kinds that the engine got, in order."""
     return [command for command in hub.commands if isinstance(command, kinds)]
