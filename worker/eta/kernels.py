@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -127,9 +128,17 @@ def div(call: Call, a: Tensor, b: Tensor) -> Tensor:
 def rem(call: Call, a: Tensor, b: Tensor) -> Tensor:
     a, b = aligned(call, a, b)
     if call.result.dtype == DType.f32:
-        return torch.fmod(a, b)
+        return _fmod(call, a, b)
     a, b, quotient, zero = _divided(call, a, b)
     return (a - b * quotient).masked_fill(zero, 0).to(torch.int32)
+
+
+def _fmod(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    if not call.on_host:
+        return torch.fmod(a, b)
+    # torch's vectorised fmod gives NaN where the quotient is beyond 2^62 or so.
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(np.fmod(a.numpy(), b.numpy()))
 
 
 @kernel("abs")

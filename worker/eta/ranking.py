@@ -81,7 +81,9 @@ class Candidates:
 def _kept_in_order(sorted_mass: Tensor, p: Tensor) -> Tensor:
     """Which of the ranked masses have less than p before them. f64 prefix sums, exclusive."""
     wide = sorted_mass.to(torch.float64).masked_fill(torch.isnan(sorted_mass), 0.0)
-    return (wide.cumsum(-1) - wide < p.to(torch.float64)) & ~torch.isnan(sorted_mass)
+    # Shifted, not subtracted: `before + x - x` is not always `before`.
+    before = torch.nn.functional.pad(wide.cumsum(-1)[..., :-1], (1, 0))
+    return (before < p.to(torch.float64)) & ~torch.isnan(sorted_mass)
 
 
 @kernel("cummass_le")

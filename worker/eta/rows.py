@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +103,8 @@ def cumprod(call: Call, x: Tensor) -> Tensor:
 def _scan(call: Call, x: Tensor, name: str) -> Tensor:
     if call.on_host:
         # torch accumulates in f64 here; the language says left to right in f32.
-        return torch.from_numpy(getattr(x.numpy(), name)(axis=-1))
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(getattr(np, name)(x.numpy(), axis=-1))
     return getattr(torch, name)(x, -1)
 
 
