@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from ipc import client as c
 from pie_cli.client import Connection, EngineLost
 from pie_cli.output import note
-from pie_cli.screen import ENGINE_FAILED, INTERRUPTED, Screen
+from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines
 
 INTERRUPT_SECONDS = 5.0  # in which the hub answers that an interrupted process has ended
-USAGE = 2
+USAGE, ENGINE_FAILED, INTERRUPTED = 2, 3, 130
 
 
 class Copy:
@@ -49,7 +49,7 @@ class RunLoop:
                 while any(copy.exit is None for copy in self._copies):
                     self._step()
             except EngineLost as error:
-                self._fail_all(str(error))
+                self._lose_all(str(error))
                 raise
             finally:
                 self._screen.close()
@@ -134,11 +134,11 @@ class RunLoop:
             if first.returned:
                 self._screen.result(first.returned)
 
-    def _fail_all(self, reason: str) -> None:
+    def _lose_all(self, reason: str) -> None:
         now = time.time()
         for copy in self._copies:
             if copy.exit is None and copy.process and not copy.run.detach:
-                self._screen.failed(
+                self._screen.lost(
                     c.Error(copy.process, now, "EngineFailed", reason, "", ENGINE_FAILED)
                 )
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ipc import client as c
 from pie_cli.output import ProgressBar, error, note
 
-RAISED, ENGINE_FAILED, INTERRUPTED = 1, 3, 130
+RAISED = 1
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Style:
     raw: bool = False  # a str result without quotes
     one_line: bool = False  # the result on one line on a terminal too
     stream: bool = False  # text messages on stdout, the result on stderr
+    several: bool = False  # there are copies: errors name theirs
 
 
 class Screen(Protocol):
@@ -35,7 +36,10 @@ class Screen(Protocol):
     def result(self, event: c.Returned) -> None:
         """When all earlier copies have ended."""
 
-    def failed(self, event: c.Error, hint: str = "") -> None: ...
+    def failed(self, event: c.Error) -> None: ...
+    def lost(self, event: c.Error) -> None:
+        """A process is lost with the engine, about which the command says an error itself."""
+
     def close(self) -> None: ...
 
 
@@ -86,13 +90,16 @@ class PlainScreen:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def failed(self, event: c.Error, hint: str = "") -> None:
+    def failed(self, event: c.Error) -> None:
         self._bar.clear()
         self._end_line()
         if event.traceback:
             frames = event.traceback.rstrip("\n")
             sys.stderr.write(f"Traceback (most recent call last):\n{frames}\n")
-        error(describe(event), hint)
+        error((f"{event.process}: " if self._style.several else "") + describe(event))
+
+    def lost(self, event: c.Error) -> None:
+        self._end_line()
 
     def close(self) -> None:
         """Leave the cursor of a terminal at the beginning of a line."""
@@ -170,12 +177,15 @@ class EventScreen:
     def result(self, event: c.Returned) -> None:
         pass
 
-    def failed(self, event: c.Error, hint: str = "") -> None:
+    def failed(self, event: c.Error) -> None:
+        self.lost(event)
+        self._errors.failed(event)
+
+    def lost(self, event: c.Error) -> None:
         self._write(
             "error", event, type=event.error, message=event.message, traceback=event.traceback,
             exit=event.exit, limit=event.limit,
         )  # fmt: skip
-        self._errors.failed(event, hint)
 
     def close(self) -> None:
         self._errors.close()
@@ -194,17 +204,12 @@ def make_screen(options: Namespace) -> Screen:
         return EventScreen()
     if options.detach:
         return DetachedScreen()
-    one_line = options.one_line or options.copies is not None
-    return PlainScreen(Style(options.raw, one_line, options.stream))
+    several = options.copies is not None
+    return PlainScreen(Style(options.raw, options.one_line or several, options.stream, several))
 
 
 def describe(event: c.Error) -> str:
     """The error in one sentence."""
-    if event.exit == RAISED:
-        return f"{event.error}: {event.message}" if event.message else event.error
-    if event.exit == ENGINE_FAILED:
+    if event.exit != RAISED:
         return event.message
-    if event.limit == "memory":
-        return f"`{event.process}` was ended by its limit `memory`: {event.message}"
-    limit = f" by its limit `{event.limit}`" if event.limit else ""
-    return f"`{event.process}` was ended{limit}: {event.message}"
+    return f"{event.error}: {event.message}" if event.message else event.error

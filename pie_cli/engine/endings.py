@@ -23,37 +23,37 @@ class Ending:
 
 
 def timed_out(seconds: float) -> Ending:
-    return Ending("Timeout", f"it ran longer than `--timeout {seconds:g}`", TIMEOUT)
+    return Ending("Timeout", f"the process ran longer than its timeout of {seconds:g} s", TIMEOUT)
 
 
 def killed() -> Ending:
-    return Ending("Killed", "it was ended by `pie kill`", KILLED)
+    return Ending("Killed", "the process was ended by `pie kill`", KILLED)
 
 
 def interrupted() -> Ending:
-    return Ending("Interrupted", "it was interrupted", INTERRUPTED)
+    return Ending("Interrupted", "the process was interrupted", INTERRUPTED)
 
 
 def stopped() -> Ending:
-    return Ending("Killed", "it was ended because the engine was stopped", KILLED)
+    return Ending("Killed", "the process was ended because the engine was stopped", KILLED)
 
 
 def client_gone() -> Ending:
-    return Ending("Killed", "it was ended because its client ended", KILLED)
+    return Ending("Killed", "the process was ended because its client ended", KILLED)
 
 
 def beyond_output(limit: int) -> Ending:
-    message = f"it wrote more than its limit of {limit:,} bytes"
+    message = f"the process wrote more than its limit `output` of {limit:,} bytes"
     return Ending("LimitExceeded", message, KILLED, limit="output")
 
 
 def does_not_read(size: int) -> Ending:
-    message = f"it left {size:,} bytes of results unread: code that never awaits cannot receive"
+    message = f"the process left {size:,} bytes unread: code that never awaits cannot receive"
     return Ending("LimitExceeded", message, KILLED)
 
 
 def broke_protocol(reason: str) -> Ending:
-    return Ending("ProtocolError", f"it broke the protocol: {reason}", KILLED)
+    return Ending("ProtocolError", f"the process broke the protocol: {reason}", KILLED)
 
 
 def no_zygote() -> Ending:
@@ -68,7 +68,7 @@ def not_launched(reason: str) -> Ending:
 def of_raised(raised: m.Raised, limits: Limits) -> Ending:
     """An error that ended `main`; one for want of memory counts as ended by that limit."""
     if raised.error == "MemoryError":
-        message = raised.message or f"it needed more than its limit of {limits.memory:,} bytes"
+        message = f"the process needed more than its limit `memory` of {limits.memory:,} bytes"
         return Ending(raised.error, message, KILLED, raised.traceback, "memory")
     return Ending(raised.error, raised.message, RAISED, raised.traceback)
 
@@ -82,9 +82,9 @@ def of_exit(status: int, cpu: float, setup_failed: str | None, limits: Limits) -
         return Ending("Exited", message, RAISED)
     number = -status
     if number in (signal.SIGXCPU, signal.SIGKILL) and cpu + _CPU_SLACK >= limits.cpu:
-        message = f"it used more than its limit of {limits.cpu} s of CPU time"
+        message = f"the process used more than its limit `cpu` of {limits.cpu} s"
         return Ending("LimitExceeded", message, KILLED, limit="cpu")
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number in _CRASHES:
         return Ending("Crashed", f"the process crashed ({name})", RAISED)
-    return Ending("Killed", f"it was ended from outside ({name})", KILLED)
+    return Ending("Killed", f"the process was ended from outside ({name})", KILLED)

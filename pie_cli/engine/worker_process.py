@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+
+import zmq
 
 from ipc import messages as m
 from ipc.transport import ZmqLink
 from pie_cli.engine.zmq_reader import ZmqReader
 
 STOP_SECONDS = 10.0
+TERMINATE_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,7 +52,10 @@ class WorkerProcess:
         self._notices: list[m.Control] = []
         self._batches: list[tuple[int, bytes]] = []
         self._flushing = False
+        self._serving = False
         self.link = ZmqLink(address, bind=True, is_hub=True)
+        # Without a worker a send would wait for one for ever; its death is told by the pidfd.
+        self.link.socket.setsockopt(zmq.SNDTIMEO, 0)
         self._reader = ZmqReader(self.link.fileno, self._receive)
         self._process = _spawn(options.command(address), log_path)
         self._pidfd = os.pidfd_open(self._process.pid)
@@ -71,17 +78,22 @@ class WorkerProcess:
     async def close(self) -> None:
         """Ask it to end, and see to it that it does."""
         self._loop.remove_reader(self._pidfd)
-        if self._process.poll() is None:
-            self._notices.append(m.Shutdown())
-            self._flush()
-            if not await self._wait(STOP_SECONDS):
-                self._process.terminate()
-                if not await self._wait(1.0):
-                    self._process.kill()
-                    self._process.wait()
+        if self._process.poll() is None and not await self._shut_down():
+            self._process.terminate()
+            if not await self._wait(TERMINATE_SECONDS):
+                self._process.kill()
+                self._process.wait()
         os.close(self._pidfd)
         self._reader.close()
         self.link.close()
+
+    async def _shut_down(self) -> bool:
+        """Whether it ended when asked. One that still loads does not listen."""
+        if not self._serving:
+            return False
+        self._notices.append(m.Shutdown())
+        self._flush()
+        return await self._wait(STOP_SECONDS)
 
     async def _wait(self, seconds: float) -> bool:
         ended = self._loop.create_future()
@@ -105,7 +117,8 @@ class WorkerProcess:
         if self._notices or self._batches:
             notices, batches = self._notices, self._batches
             self._notices, self._batches = [], []
-            self.link.send(notices, batches)
+            with suppress(zmq.Again):
+                self.link.send(notices, batches)
             self._reader.check()
 
     def _receive(self) -> bool:
@@ -114,6 +127,7 @@ class WorkerProcess:
             return False
         reports, batches = message
         for report in reports:
+            self._serving = self._serving or isinstance(report, m.Ready)
             self._on_report(report)
         for number, events in batches:
             self._on_batch(number, events)
