@@ -31,7 +31,7 @@ TEST_REQUIREMENTS = ROOT / "tests" / "requirements.txt"
 STAMP, OURS = ".pie-ready", ".pie-ours"
 
 SIZES = {"cpu": ("0.9 GB", 2.6), "cuda": ("5 GB", 11.0)}
-PLAIN_TORCH_GB = 3.7
+PLAIN_TORCH_GB = 3.0
 
 # The plain build of torch requires this for compiling kernels on a GPU: 1 GB, never used on a CPU.
 UNUSED = {"triton"}
@@ -253,8 +253,8 @@ class Steps:
             self._show(f"got {match[1]} ({match[2]})", important=match[2].endswith("GB"))
         elif match := re.match(r"Collecting (\S+)", line):
             self._packages += 1
-            self._show(f"package {self._packages}: {match[1]}")
-        elif line.startswith("Installing collected packages:"):
+            self._show(f"fetching package {self._packages}: {match[1]}")
+        elif line.startswith("Installing collected packages:") and "," in line:
             self._show(f"writing {line.count(',') + 1} packages to disk", important=True)
 
     def end(self) -> None:
