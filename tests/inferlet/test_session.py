@@ -1,0 +1,144 @@
+"""Messages to and from the client (contract, 7)."""
+
+import asyncio
+import dataclasses
+
+import numpy as np
+import pytest
+
+from inferlet import session, testing
+from inferlet.testing import Client
+from ipc import messages as m
+from tests.inferlet.support import on_engine, settle
+
+
+class Dumps:
+    def model_dump(self):
+        return {"dumped": np.int64(1)}
+
+
+@dataclasses.dataclass
+class Plain:
+    x: int
+
+
+@pytest.mark.parametrize(
+    "message, arrives",
+    [
+        ("text", "text"),
+        ("", ""),
+        (1, 1),
+        (2.5, 2.5),
+        (True, True),
+        (None, None),
+        ([1, "a", None], [1, "a", None]),
+        ((1, 2), [1, 2]),
+        ({"a": {"b": []}}, {"a": {"b": []}}),
+        (np.int32(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.arange(3), [0, 1, 2]),
+        ({"x": np.array([[1.5]])}, {"x": [[1.5]]}),
+        (Dumps(), {"dumped": 1}),
+        ("\n日本 🦊", "\n日本 🦊"),
+        ({"k": "\ud800"}, {"k": "\ud800"}),
+    ],
+)
+def test_send_gives_the_client_the_value(message, arrives):
+    client = Client()
+
+    def main():
+        session.send(message)
+
+    testing.run(main, client=client)
+    assert client.messages == [arrives] and type(client.messages[0]) is type(arrives)
+
+
+@pytest.mark.parametrize("message", [b"x", {1}, object(), Plain(1), Dumps, {"a": b"x"}, 1j])
+def test_send_of_another_type_is_a_type_error(message):
+    with pytest.raises(TypeError):
+        testing.run(lambda: session.send(message))
+
+
+@pytest.mark.parametrize("message", [float("nan"), [float("inf")], np.array([np.nan]), "\ud800"])
+def test_send_of_what_json_or_unicode_cannot_hold_is_a_value_error(message):
+    with pytest.raises(ValueError):
+        testing.run(lambda: session.send(message))
+
+
+def test_a_message_beyond_a_frame_is_a_value_error():
+    with pytest.raises(ValueError, match="at most"):
+        testing.run(lambda: session.send("x" * (17 << 20)))
+
+
+def test_receive_gives_messages_in_order_then_eof():
+    async def main():
+        got = [await session.receive() for _ in range(3)]
+        for _ in range(2):
+            with pytest.raises(EOFError):
+                await session.receive()
+        return got
+
+    client = Client(["text", {"a": 1}, [2]])
+    assert testing.run(main, client=client) == ["text", {"a": 1}, [2]]
+
+
+@on_engine()
+async def test_the_client_is_asked_with_the_first_receive_alone(hub):
+    await settle()
+    assert not hub.client.has_been_asked
+    hub.client.inbox = ["a", "b"]
+    assert [await session.receive(), await session.receive()] == ["a", "b"]
+    assert hub.client.has_been_asked
+
+
+@on_engine()
+async def test_waiting_receivers_are_served_in_call_order(hub):
+    waiting = [asyncio.create_task(session.receive()) for _ in range(3)]
+    await settle()
+    for text in "abc":
+        hub.to_inferlet(m.Inbox(False, text))
+    assert await asyncio.gather(*waiting) == ["a", "b", "c"]
+
+
+@on_engine()
+async def test_a_cancelled_receiver_loses_no_message(hub):
+    first, second = (asyncio.create_task(session.receive()) for _ in range(2))
+    await settle()
+    hub.to_inferlet(m.Inbox(False, "only"))
+    first.cancel()
+    assert await second == "only"
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+@on_engine()
+async def test_a_timeout_loses_no_message(hub):
+    for ticks in range(6):
+        task = asyncio.create_task(session.receive())
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    hub.to_inferlet(m.Inbox(True, '{"kept": true}'))
+    assert await session.receive() == {"kept": True}
+
+
+@on_engine()
+async def test_the_end_of_the_client_reaches_every_waiting_receiver(hub):
+    waiting = [asyncio.create_task(session.receive()) for _ in range(2)]
+    await settle()
+    hub.to_inferlet(m.Inbox(False, "last"))
+    hub.to_inferlet(m.InboxClosed())
+    last, end = await asyncio.gather(*waiting, return_exceptions=True)
+    assert last == "last" and type(end) is EOFError
+
+
+def test_files_are_there_at_once_and_again():
+    def main():
+        with pytest.raises(KeyError, match="attached: a, b"):
+            session.file("c")
+        return [session.file("a").decode(), session.file("a").decode(), session.id()]
+
+    client = Client(files={"a": b"one", "b": b"two"})
+    assert testing.run(main, client=client) == ["one", "one", "test"]
