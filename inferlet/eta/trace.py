@@ -55,9 +55,9 @@ def user_line() -> Line:
     return "<unknown>", 0
 
 
-def fail(what: str, hint: str = "") -> NoReturn:
-    """Raises TraceError for the user's current line."""
-    file, line = user_line()
+def fail(what: str, hint: str = "", at: Line | None = None) -> NoReturn:
+    """Raises TraceError for a line of the user's, by default the current one."""
+    file, line = at or user_line()
     where = f", in the {_current.label}" if _current else ""
     text = f"{what}\n  at {file}:{line}{where}"
     raise TraceError(f"{text}\n\nhint: {hint}" if hint else text)
@@ -168,15 +168,16 @@ class Stage:
             self._lines.append(user_line())
         return Tensor(self, node, made)
 
-    def _own(self, value: Any, what: str) -> Tensor:
+    def _own(self, value: Any, what: str, at: Line | None = None) -> Tensor:
         if not isinstance(value, Tensor):
-            fail(_not_a_tensor(value, what), _tensor_hint(value))
+            fail(_not_a_tensor(value, what), _tensor_hint(value), at)
         if value.stage is not self:
             file, line = value.stage.line_of(value)
             fail(
                 f"{what} got a tensor of the {value.stage.label}, made at {file}:{line}",
                 "a tensor lives in one stage; carry its value through a channel: "
                 "`put` it there and `take` it here",
+                at,
             )
         return value
 
@@ -213,11 +214,12 @@ class Stage:
 
     # -- end
 
-    def finish(self, returned: Any) -> Traced:
-        result: Result = plan(returned, lambda value: self._own(value, "the result"))
+    def finish(self, returned: Any, at: Line) -> Traced:
+        """The program. `at` is the line of the stage function, for what is wrong as a whole."""
+        result: Result = plan(returned, lambda value: self._own(value, "the result", at))
         nodes = [tensor.node for tensor in result.tensors]
         program, positions = self._builder.finish(nodes)
-        self._verify(program)
+        self._verify(program, at)
         code = encode.encode(program)
         pool = {
             positions[node]: data for node, data in self._constants.items() if node in positions
@@ -234,13 +236,13 @@ class Stage:
             source={position: self._lines[node] for node, position in positions.items()},
         )
 
-    def _verify(self, program: Program) -> None:
+    def _verify(self, program: Program, at: Line) -> None:
         slots = [TensorType(c.dtype, tuple(c.shape)) for c in self._channels]
         outputs = {key: self._output_type(*key) for key in program.outputs()}
         try:
             check.check(program, slots, outputs)
         except check.CheckError as error:
-            fail(error.message, "split the stage, or use smaller tensors")
+            fail(error.message, "split the stage, or use smaller tensors", at)
 
 
 def trace(function: Callable[[], Any], *, kind: str, label: str, output_type: OutputType) -> Traced:
@@ -252,9 +254,14 @@ def trace(function: Callable[[], Any], *, kind: str, label: str, output_type: Ou
     _current = stage
     try:
         returned = function()
-        return stage.finish(returned if kind == "epilogue" else None)
+        return stage.finish(returned if kind == "epilogue" else None, _line_of(function))
     finally:
         _current = None
+
+
+def _line_of(function: Callable[[], Any]) -> Line:
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else user_line()
 
 
 def record(op: str, *operands: Any, **attrs: Any) -> Tensor:
@@ -264,6 +271,8 @@ def record(op: str, *operands: Any, **attrs: Any) -> Tensor:
 
 def shape_argument(op: str, value: Any) -> tuple[int, ...]:
     """A user's shape: an int or a sequence of ints."""
+    if isinstance(value, Tensor):
+        fail(f"`{op}` got a tensor for `shape`", "a shape is static: give Python ints")
     if literals.is_scalar(value):
         value = (value,)
     try:
