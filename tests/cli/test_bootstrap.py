@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # seconds for each set-up, more on a busy machine
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = "import sys, torch\nprint('ran', torch.VERSION, *sys.argv[1:])\n"
 
