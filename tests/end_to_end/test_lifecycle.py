@@ -1,0 +1,130 @@
+"""Parts that end in the middle of a run: one clear message, nothing left behind, the rest goes on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.end_to_end import processes
+from tests.end_to_end.conftest import ROOT, environment, run_pie
+
+pytestmark = pytest.mark.model
+
+# Decodes for ever with passes in flight; says so once it does.
+DECODES = """
+from inferlet import *
+
+async def main(input):
+    ws, pipe, tok, n = WorkingSet(), Pipeline(), Channel([1], dtype.i32), 0
+    def step():
+        t = reduce_argmax(intrinsics.output(0, "logits"))
+        tok.put(t)
+        return t
+    pre, dec = ForwardPass(), ForwardPass()
+    pre.embed([1, 2, 3])
+    dec.embed(tok)
+    for p in (pre, dec):
+        p.state([ws], StateGeometry.folding())
+    first, _ = pre.epilogue(step), dec.epilogue(step)
+    pipe.submit(pre)
+    await first
+    def on_token(t):
+        nonlocal n
+        n += 1
+        if n == 3:
+            session.send("decoding")
+        return n < input.get("tokens", 4000)
+    return await pipe.run_ahead(dec, 4000, on_token)
+"""
+
+
+@pytest.fixture
+def start(home, app):
+    """Starts `pie run` of an app and waits for its first message: a Popen with pipes."""
+    running = []
+
+    def call(source: str, *args: str, own_home=None) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pie_cli", "run", app(source), "--events", "--no-stdin", *args],
+            env=environment(own_home or home), cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        running.append(process)
+        for line in process.stdout:
+            if json.loads(line)["event"] == "message":
+                return process
+        raise AssertionError(process.stderr.read())
+
+    yield call
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def assert_engine_goes_on(home) -> None:
+    done = run_pie(home, "run", "inferlets/hello.py")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"hello": "world"}), done.stderr
+
+
+def pool_is_whole(home) -> bool:
+    """No live process, and every page free again."""
+    stats = json.loads(run_pie(home, "ps", "--json").stdout)
+    return not stats
+
+
+def test_an_inferlet_killed_in_mid_run_exits_137_and_the_others_go_on(home, start):
+    other = start(DECODES, "--input", '{"tokens": 60}')
+    before = processes.inferlets(home)
+    victim = start(DECODES)
+    (pid,) = processes.inferlets(home) - before
+    processes.kill(pid)
+    assert victim.wait(60) == 137
+    _, err = victim.communicate()
+    assert err.count("error:") == 1 and "killed" in err.lower()
+    out, err = other.communicate(timeout=120)
+    assert other.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["value"] == 60
+    processes.wait_until(lambda: pool_is_whole(home))
+    assert_engine_goes_on(home)
+
+
+def test_a_client_killed_in_mid_run_leaves_no_process(home, start):
+    client = start(DECODES)
+    client.kill()
+    processes.wait_until(lambda: not processes.inferlets(home))
+    assert_engine_goes_on(home)
+
+
+def test_pie_kill_ends_a_process_with_137(home, start):
+    client = start(DECODES, "--name", "victim")
+    assert run_pie(home, "kill", "victim").returncode == 0
+    assert client.wait(60) == 137
+    assert run_pie(home, "kill", "victim").returncode == 2
+
+
+def test_a_timeout_exits_124(home, start):
+    client = start(DECODES, "--timeout", "3")
+    assert client.wait(60) == 124
+    assert "3" in client.communicate()[1]
+
+
+@pytest.mark.parametrize("part", ["worker", "hub"])
+def test_an_engine_killed_in_mid_run_exits_3_and_the_next_run_starts_a_new_one(
+    part, model_path, start, tmp_path_factory
+):
+    own = tmp_path_factory.mktemp("e")
+    assert run_pie(own, "models", "add", model_path, "--name", "m").returncode == 0
+    try:
+        client = start(DECODES, "--model", "m", own_home=own)
+        hub = processes.hub(own)
+        everything = processes.descendants(hub) | {hub}
+        assert len(everything) == 4  # hub, worker, zygote, inferlet
+        processes.kill(getattr(processes, part)(own))
+        assert client.wait(60) == 3
+        err = client.communicate()[1]
+        assert err.count("error:") == 1 and "log" in err
+        processes.wait_until(lambda: not everything & set(processes._parents()))
+        assert_engine_goes_on(own)
+    finally:
+        run_pie(own, "stop")
