@@ -115,7 +115,7 @@ def load(arguments: Arguments, link: ZmqLink, timings: dict[str, float]) -> Engi
     timings["warm_up"] = time.monotonic() - started
     is_cuda = model.device.type == "cuda"
     # A wave of a CPU takes long: shorter ones keep decodes going beside a prefill.
-    config = Config(row_budget=2048 if is_cuda else 512, overlap=is_cuda)
+    config = Config(row_budget=2048 if is_cuda else 512, overlap=is_cuda, tokens_stay=is_cuda)
     return Engine(model, num_pages, link, config)
 
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
+from worker.channels import to_device
 from worker.model.base import Batch
+
+Patch = tuple[list[int], torch.Tensor]  # rows of the batch, their ids
 
 
 @dataclass(slots=True)
@@ -21,9 +24,14 @@ class LaneRows:
 
 
 def assemble(
-    lanes: Sequence[LaneRows], readout_rows: Sequence[int], page_size: int, device: torch.device
+    lanes: Sequence[LaneRows],
+    readout_rows: Sequence[int],
+    page_size: int,
+    device: torch.device,
+    patches: Sequence[Patch] = (),
 ) -> Batch:
-    """The batch of these lanes, each with at least one row. `readout_rows` index its rows."""
+    """The batch of these lanes, each with at least one row. `readout_rows` index its rows, and
+    `patches` bring token ids that are on the device already."""
     counts = [len(lane.tokens) for lane in lanes]
     ends = [lane.start + count for lane, count in zip(lanes, counts)]
     width = max(-(-end // page_size) for end in ends)
@@ -46,8 +54,11 @@ def assemble(
     token_ids, query_indptr, kv_lens, readout, table = parts
     page_table = table.view(num_lanes, width)
     positions, slots = _place(query_indptr, kv_lens, page_table, num_rows, page_size)
+    token_ids = token_ids.long()
+    for rows, ids in patches:
+        token_ids.index_copy_(0, to_device(rows, device), ids.long())
     return Batch(
-        token_ids=token_ids.long(),
+        token_ids=token_ids,
         positions=positions,
         slot_mapping=slots,
         query_indptr=query_indptr,

@@ -72,7 +72,7 @@ class _Slab:
     def flush(self) -> None:
         if not self.writes:
             return
-        indices = torch.tensor(list(self.writes), device=self.device)
+        indices = to_device(list(self.writes), self.device)
         data = bytearray(b"".join(self.writes.values()))
         rows = torch.frombuffer(data, dtype=STORAGE[self.cell.dtype])
         rows = rows.reshape(-1, *self.cell.shape).to(self.device)
@@ -115,12 +115,18 @@ class DeviceRings:
 
     def gather(self, cell: TensorType, indices: Sequence[int]) -> Tensor:
         """Cells `[len(indices), *shape]`, copied."""
-        at = torch.tensor(indices, device=self.device)
+        at = to_device(indices, self.device)
         return self._slabs[cell].cells.index_select(0, at)
 
     def scatter(self, cell: TensorType, indices: Sequence[int], rows: Tensor) -> None:
-        at = torch.tensor(indices, device=self.device)
+        at = to_device(indices, self.device)
         self._slabs[cell].cells.index_copy_(0, at, rows)
+
+
+def to_device(indices: Sequence[int], device: torch.device) -> Tensor:
+    """int64 indices, without waiting for the device."""
+    host = torch.tensor(indices, dtype=torch.int64)
+    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)
 
 
 def as_bytes(rows: Tensor) -> Tensor:

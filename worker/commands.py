@@ -145,6 +145,7 @@ def set_cell(state: State, process: Process, command: m.SetCell) -> None:
 
 def watch(state: State, process: Process, command: m.Watch) -> None:
     channel: Channel = _get(process.channels, "channel", command.channel)
+    state.retire()  # cells of fires that the host has not heard of would come before them
     channel.watched = True
     if channel.held:
         indices = [channel.base + n % channel.ring for n in range(channel.taken, channel.written)]

@@ -21,6 +21,7 @@ class Config:
     memory_grace: float = 1.0  # without progress for so long, memory counts as exhausted for good
     stats_interval: float = 1.0
     overlap: bool = False  # launch a wave before the values of the last one arrived
+    tokens_stay: bool = False  # token ids that are tokens by construction are not read by the host
 
 
 @dataclass(frozen=True, slots=True)

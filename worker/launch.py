@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from ipc.errors import ErrorCode, Failure
 from ipc.messages import Fired
+from ipc.types import TensorType
 from worker import settle
-from worker.batch import LaneRows, assemble
+from worker.batch import LaneRows, Patch, assemble
 from worker.channels import DeviceRings
 from worker.eta.executor import CompiledProgram
 from worker.model.base import Model
@@ -127,23 +129,33 @@ class Launcher:
 
     def _read_tokens(self, segments: Sequence[Segment]) -> None:
         """Device-made token ids: which rows are present must be known to place them."""
-        fires = [segment.fire for segment in segments if segment.fire.begun]
-        fires = [fire for fire in fires if fire.lanes is None]
-        if not fires:
+        by_cell: dict[TensorType, list[Fire]] = {}
+        for segment in segments:
+            fire = segment.fire
+            if not fire.begun or fire.lanes is not None:
+                continue
+            if self.state.config.tokens_stay and fire.pass_.is_exact and segment.is_last:
+                fire.tokens_stay = True
+                fire.lanes = Lanes([0] * fire.num_rows, fire.pass_.spec.indptr)
+            else:
+                by_cell.setdefault(fire.pass_.tokens.cell, []).append(fire)
+        if not by_cell:
             return
-        rows = [self._token_row(fire) for fire in fires]
+        rows = [self._token_rows(cell, group).flatten() for cell, group in by_cell.items()]
         ids = torch.cat(rows).tolist()  # one copy to the host for all of them
         at = 0
-        for fire in fires:
+        for fire in chain.from_iterable(by_cell.values()):
             end = at + fire.pass_.spec.num_rows
             self._set_tokens(fire, ids[at:end])
             at = end
 
-    def _token_row(self, fire: Fire) -> Tensor:
-        channel = fire.pass_.tokens
-        if fire.pass_.tokens_from_prologue:
-            return _prologue_row(fire, channel).flatten()
-        return self.rings.gather(channel.cell, [channel.front]).flatten()
+    def _token_rows(self, cell: TensorType, fires: Sequence[Fire]) -> Tensor:
+        """Token ids `[G, rows]`: of the rings' fronts, or what the prologue has just put."""
+        rows = self.rings.gather(cell, [fire.pass_.tokens.front for fire in fires])
+        for number, fire in enumerate(fires):
+            if fire.pass_.tokens_from_prologue:
+                rows[number] = _prologue_row(fire, fire.pass_.tokens)
+        return rows
 
     def _set_tokens(self, fire: Fire, ids: list[int]) -> None:
         vocab_size, context = self.state.model.output_vocab_size, self.state.model.context_length
@@ -182,10 +194,27 @@ class Launcher:
             if not segment.is_last and segment.fire.pass_.epilogue:
                 readout.add_unfinished(segment, bases[id(segment)])
         if lanes:
-            batch = assemble(lanes, readout.rows, self.model.page_size, self.model.device)
+            model = self.model
+            patches = self._token_patches(segments, first_rows)
+            batch = assemble(lanes, readout.rows, model.page_size, model.device, patches)
             readout.hidden = self.model.forward(batch)
         readout.keep_unfinished()
         return readout
+
+    def _token_patches(
+        self, segments: Sequence[Segment], first_rows: Sequence[int]
+    ) -> list[Patch]:
+        """Token ids that go from the rings into the batch without the host."""
+        by_cell: dict[TensorType, tuple[list[int], list[Fire]]] = {}
+        for segment, first in zip(segments, first_rows):
+            if segment.fire.tokens_stay:
+                rows, fires = by_cell.setdefault(segment.fire.pass_.tokens.cell, ([], []))
+                rows.extend(range(first, first + segment.stop))
+                fires.append(segment.fire)
+        return [
+            (rows, self._token_rows(cell, fires).flatten())
+            for cell, (rows, fires) in by_cell.items()
+        ]
 
     # ---- after it
 

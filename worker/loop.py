@@ -37,6 +37,7 @@ class Engine:
         rings = DeviceRings(model.device)
         pool = PagePool(num_pages, model.page_size)
         self.state = State(model.info, pool, rings, self.config)
+        self.state.retire = self._retire
         self.server = Server(self.state, link)
         self.scheduler = Scheduler(self.state)
         self.launcher = Launcher(self.state, model, rings)
@@ -70,7 +71,7 @@ class Engine:
         self.launched.append(self.launcher.launch(wave))
         self._last_progress = self.clock()
 
-    def _retire(self, leave: int) -> bool:
+    def _retire(self, leave: int = 0) -> bool:
         """Turns the values of launched waves into events, all but the `leave` newest."""
         retired = False
         while len(self.launched) > leave:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from worker.channels import as_bytes
+from worker.channels import as_bytes, to_device
 
 Place = tuple[int, int]  # which tensor, which row of it
 
@@ -41,7 +41,7 @@ def select_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
     """`tensor[rows]`; the tensor itself when that is all of it."""
     if len(rows) == tensor.shape[0] and all(row == i for i, row in enumerate(rows)):
         return tensor
-    return tensor.index_select(0, torch.tensor(rows, device=tensor.device))
+    return tensor.index_select(0, to_device(rows, tensor.device))
 
 
 class Packed:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 from ipc import accounting
 from ipc.eta.check import CheckError, check
 from ipc.eta.graph import Program
+from ipc.eta.ops import CARRY, INDEX
 from ipc.types import BoundProgram, DType, PassSpec, TensorType
 from worker.state import Channel, Lanes, Outputs, Pass, Process, Stage, State, Use
 from worker.violation import Violation
 
 MAX_RANK = 4
+INTEGERS = (DType.i32, DType.u32)
 MAX_CELL_BYTES = 1 << 31
 
 
@@ -52,11 +55,17 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
         name: _bind_stage(state, process, spec, name, bound, programs, sources)
         for name, bound in _bound(spec)
     }
-    _note_absent_puts(stages.values())
     return Pass(
-        spec, tokens, sources.get(("port", spec.tokens.channel)) == "prologue", lanes, uses,
-        stages.get("prologue"), stages.get("epilogue"), spec.working_sets,
-    )  # fmt: skip
+        spec,
+        tokens,
+        sources.get(("port", spec.tokens.channel)) == "prologue",
+        lanes,
+        [end - start for start, end in pairwise(spec.indptr)],
+        uses,
+        stages.get("prologue"),
+        stages.get("epilogue"),
+        spec.working_sets,
+    )
 
 
 def _bound(spec: PassSpec) -> list[tuple[str, BoundProgram]]:
@@ -160,13 +169,14 @@ def _bind_stage(
     slot_types = tuple(channel.cell for channel in channels)
     outputs = _outputs(state, spec, program) if name == "epilogue" else {}
     try:
-        check(program, slot_types, outputs)
+        types = check(program, slot_types, outputs)
     except CheckError as error:
         raise Violation(f"{name}: {error}") from None
     if bool(program.results) != (name == "epilogue" and spec.has_results):
         raise Violation(f"the {name} gives results that the pass does not announce")
     if len(bound.constants) != sum(made.nbytes for made in program.constant_types):
         raise Violation(f"{len(bound.constants)} bytes of constants for the {name}")
+    _note_absent_puts(program, types, channels, state.model.output_vocab_size)
     from_prologue = frozenset(
         slot
         for slot, channel in enumerate(bound.channels)
@@ -174,7 +184,9 @@ def _bind_stage(
     )
     readout_counts = spec.readout_counts if name == "epilogue" else ()
     outputs_key = tuple(sorted(outputs.items()))
-    key = (bound.program_id, slot_types, outputs_key, from_prologue, readout_counts)
+    key = state.programs.key(
+        bound.program_id, slot_types, outputs_key, from_prologue, readout_counts
+    )
     return Stage(
         name, bound.program_id, program, channels, slot_types, outputs, bound.constants,
         from_prologue, key,
@@ -194,9 +206,27 @@ def _outputs(state: State, spec: PassSpec, program: Program) -> Outputs:
     return found
 
 
-def _note_absent_puts(stages: Iterable[Stage]) -> None:
-    """A channel that may get an id below 0 from the device gives passes of unknown length."""
-    for stage in stages:
-        puts = {slot for slot, kind in stage.program.slot_events() if kind == "put"}
-        for slot in puts - stage.program.never_absent_puts():
-            stage.channels[slot].may_be_absent = True
+def _note_absent_puts(
+    program: Program, types: Sequence[TensorType], channels: Sequence[Channel], vocab_size: int
+) -> None:
+    """Marks channels that may get a value from the device that is no token."""
+    bounds = _bounds(program, types)
+    for effect in program.effects:
+        if effect.op.name == "put" and bounds[effect.node] > vocab_size:
+            channels[effect.slot].may_be_absent = True
+
+
+def _bounds(program: Program, types: Sequence[TensorType]) -> list[float]:
+    """For each node a bound: by construction all of its elements are in `[0, bound)`."""
+    bounds: list[float] = []
+    for node in program.nodes:
+        # What a conditional or indexed op passes on is among its values, not its selectors.
+        values = node.args[1:] if node.op.name == "select" else node.args
+        values = values[:1] if node.op.name in ("gather", "gather_row", "pick") else values
+        if INDEX in node.op.traits:
+            bounds.append((types[node.args[0]].shape or (1,))[-1])
+        elif CARRY in node.op.traits or (node.op.name == "cast" and node.attrs[0] in INTEGERS):
+            bounds.append(max((bounds[value] for value in values), default=math.inf))
+        else:
+            bounds.append(math.inf)
+    return bounds

@@ -7,7 +7,7 @@ runs alone, so that only the guilty ones fail.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from ipc.errors import ErrorCode, Failure
 from worker.eta import executor
 from worker.eta.executor import CompiledProgram, StageOutput
-from worker.state import Fire, Stage
+from worker.state import Fire, Stage, StageKey
 
 MAX_COMPILED = 512
 MAX_CONSTANT_SETS = 256
@@ -34,7 +34,7 @@ class Programs:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._compiled: OrderedDict[tuple, CompiledProgram] = OrderedDict()
+        self._compiled: OrderedDict[StageKey, CompiledProgram] = OrderedDict()
         self._constants: OrderedDict[tuple, list[Tensor]] = OrderedDict()
 
     def compiled(self, stage: Stage) -> CompiledProgram:
@@ -60,7 +60,7 @@ class Programs:
         return [torch.cat(rows).to(self.device) for rows in zip(*instances)]
 
 
-def _cached(cache: OrderedDict, key: tuple, limit: int, make: Callable[[], object]) -> object:
+def _cached(cache: OrderedDict, key: Hashable, limit: int, make: Callable[[], object]) -> object:
     found = cache.get(key)
     if found is None:
         found = cache[key] = make()
@@ -73,7 +73,7 @@ def _cached(cache: OrderedDict, key: tuple, limit: int, make: Callable[[], objec
 
 def group_by_key(fires: Sequence[Fire], stage_of: Callable[[Fire], Stage]) -> list[list[Fire]]:
     """Fires whose stages run together, in the order of their first."""
-    groups: dict[tuple, list[Fire]] = {}
+    groups: dict[StageKey, list[Fire]] = {}
     for fire in fires:
         groups.setdefault(stage_of(fire).key, []).append(fire)
     return list(groups.values())

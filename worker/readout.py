@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from worker.channels import to_device
 from worker.model.base import Model
 from worker.state import Fire, Segment
 
@@ -91,7 +92,7 @@ class Readout:
     def _absent(self, end: int) -> Tensor:
         patched = {place for place, _, _ in self._patches}
         places = [i for i, at in enumerate(self._order[:end]) if at == ZERO and i not in patched]
-        return torch.tensor(places, dtype=torch.int64, device=self.model.device)
+        return to_device(places, self.model.device)
 
     def _ordered(self) -> Tensor:
         if self.hidden is not None and self._order == list(range(len(self._order))):
@@ -110,7 +111,7 @@ class Readout:
         for place, kept, row in self._patches:
             order[place] = kept_starts[kept] + row
         pool = torch.cat([*parts, like.new_zeros((1, width))])
-        return pool.index_select(0, torch.tensor(order, dtype=torch.int64, device=pool.device))
+        return pool.index_select(0, to_device(order, pool.device))
 
     def outputs(self, number: int, chosen: Sequence[int]) -> dict[tuple[int, str], Tensor]:
         """The model outputs `[G, *shape]` of the chosen instances of a group (one, or all)."""

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -37,11 +38,22 @@ class Rings(Protocol):
     def read(self, cell: TensorType, indices: Sequence[int]) -> list[bytes]: ...
 
 
+class StageKey:
+    """Stages with the same key (one object) run as one stacked call."""
+
+    __slots__ = ("__weakref__",)
+
+
 class ProgramTable:
-    """Programs by id, shared by all processes for as long as one of them has it."""
+    """Programs and keys of stages, shared by all processes for as long as one of them has them."""
 
     def __init__(self) -> None:
         self._programs: WeakValueDictionary[bytes, Program] = WeakValueDictionary()
+        self._keys: WeakValueDictionary[tuple, StageKey] = WeakValueDictionary()
+
+    def key(self, *parts: object) -> StageKey:
+        """Equal parts give the same key: comparing it every wave costs nothing."""
+        return self._keys.setdefault(parts, StageKey())
 
     def decode(self, code: bytes) -> tuple[bytes, Program]:
         """(id, program) of canonical bytes; `ipc.eta.encode.DecodeError` for any others."""
@@ -114,7 +126,7 @@ class Stage:
     outputs: Outputs
     constants: bytes
     from_prologue: frozenset[int]  # slots whose first read sees what the prologue put
-    key: tuple = ()  # stages with equal keys run as one stacked call
+    key: StageKey
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +135,7 @@ class Pass:
     tokens: Channel | None  # None: host-known
     tokens_from_prologue: bool
     lanes: Lanes | None  # None: device-made
+    row_counts: list[int]  # of each lane, absent rows included
     uses: tuple[Use, ...]
     prologue: Stage | None
     epilogue: Stage | None
@@ -143,12 +156,16 @@ class Lanes:
     None when every row is present.
     """
 
-    __slots__ = ("ids", "indptr", "row_of")
+    __slots__ = ("ids", "indptr", "row_of", "counts")
 
     def __init__(self, tokens: Sequence[int], indptr: Sequence[int]) -> None:
         if min(tokens) >= 0:
-            self.ids, self.indptr, self.row_of = list(tokens), list(indptr), None
-            return
+            self.ids, self.indptr, self.row_of = list(tokens), indptr, None
+        else:
+            self._leave_out_absent(tokens, indptr)
+        self.counts = [end - start for start, end in pairwise(self.indptr)]
+
+    def _leave_out_absent(self, tokens: Sequence[int], indptr: Sequence[int]) -> None:
         self.ids = [token for token in tokens if token >= 0]
         present = 0
         self.row_of = []
@@ -159,10 +176,6 @@ class Lanes:
             present += token >= 0
         starts.append(present)
         self.indptr = [starts[row] for row in indptr]
-
-    @property
-    def counts(self) -> list[int]:
-        return [end - start for start, end in zip(self.indptr, self.indptr[1:])]
 
 
 @dataclass(slots=True, eq=False)
@@ -177,6 +190,7 @@ class Fire:
     order: int  # of acceptance, over all processes
     run: Run | None = None
     lanes: Lanes | None = None  # known once the tokens are
+    tokens_stay: bool = False  # on the device: the ids in `lanes` are placeholders
     rows_done: int = 0
     begun: bool = False
     work: Any = None  # what launch.py keeps of it between waves
@@ -188,11 +202,8 @@ class Fire:
 
     @property
     def lane_rows(self) -> list[int]:
-        """Rows of each lane, likewise. Never more than the context has room for when unknown."""
-        if self.lanes is not None:
-            return self.lanes.counts
-        indptr = self.pass_.spec.indptr
-        return [end - start for start, end in zip(indptr, indptr[1:])]
+        """Rows of each lane, likewise."""
+        return self.pass_.row_counts if self.lanes is None else self.lanes.counts
 
 
 @dataclass(slots=True)
@@ -322,6 +333,7 @@ class State:
     expected: set[Pipeline] = field(default_factory=set)  # whose next submit usually follows
     events: dict[int, list[Event]] = field(default_factory=dict)  # to be sent, by process number
     accepted: int = 0
+    retire: Callable[[], object] = lambda: None  # tells of all waves launched so far
 
     def emit(self, process: Process, event: Event) -> None:
         self.events.setdefault(process.number, []).append(event)

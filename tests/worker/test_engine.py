@@ -11,6 +11,7 @@ from tests.worker.bench import (
     Bench,
     Chat,
     best,
+    greedy,
     greedy_tokens,
     logits,
     program,
@@ -180,6 +181,24 @@ def _fed_by_device(bench: Bench, values: list[int], readout: list[int], where: s
     client.submit(pipeline, main)
     bench.settle()
     return client, held, pipeline
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_the_host_may_keep_its_hands_off_ids_that_are_tokens_by_construction(stay: bool) -> None:
+    bench = Bench(tokens_stay=stay)
+    read = []
+    set_tokens = bench.engine.launcher._set_tokens
+    bench.engine.launcher._set_tokens = lambda *given: read.append(given) or set_tokens(*given)
+    chats = [Chat(bench.client(), prompt) for prompt in PROMPTS]
+    for chat in chats:
+        chat.start()
+        chat.run(7, credits=6)
+    bench.settle()
+    assert [chat.tokens for chat in chats] == [tokens[:7] for tokens in EXPECTED]
+    assert bool(read) is not stay
+    # Other ids must be read, or a row could be placed where none is.
+    client, held, _ = _fed_by_device(bench, [3, -1], [0], "ring")
+    assert client.length(held) == 1
 
 
 @pytest.mark.parametrize("where", ["ring", "prologue"])
@@ -426,8 +445,9 @@ def test_nobody_is_waited_for_who_parked_or_closed() -> None:
 
 
 def test_waves_launched_before_the_last_values_arrived_give_the_same() -> None:
-    """As on a GPU: the next wave starts while values of the last one are still being copied."""
-    bench = Bench(overlap=True)
+    """As on a GPU: the next wave starts while values of the last one are still being copied, and
+    sampled ids go from epilogue to embedding without the host."""
+    bench = Bench(overlap=True, tokens_stay=True)
     chats = [Chat(bench.client(), prompt) for prompt in PROMPTS]
     for chat in chats:
         chat.start()
@@ -440,3 +460,17 @@ def test_waves_launched_before_the_last_values_arrived_give_the_same() -> None:
     chats[0].client.say(m.Stop(chats[0].pipeline, 3))
     bench.settle()
     assert chats[0].client.length(chats[0].set) == first + 3
+
+
+def test_watching_a_channel_tells_of_launched_fires_before_their_cells() -> None:
+    bench = Bench(overlap=True)
+    chat = Chat(bench.client(), PROMPTS[0])
+    out = chat.client.channel()
+    stage = chat.client.stage(greedy(), out)
+    pass_id = chat.client.define_pass(PROMPTS[1], [chat.client.working_set()], epilogue=stage)
+    chat.client.submit(chat.pipeline, pass_id)
+    bench.step()
+    chat.client.say(m.Watch(out))
+    bench.settle()
+    fired, cells = chat.client.events
+    assert fired.cells == () and cells.cells == fired.results
