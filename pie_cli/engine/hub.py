@@ -252,8 +252,7 @@ class Hub:
         self._log(f"sandbox: {tier.description}")
         worker = self._options.worker
         self.launcher = Launcher(
-            tier.name, worker.model_path, self._options.log_path,
-            entry=__import__("os").environ.get("PIE_ENTRY"), on_death=self._on_zygote_death,
+            tier.name, worker.model_path, self._options.log_path, on_death=self._on_zygote_death
         )
         await self._start_zygote()
 

@@ -1,0 +1,139 @@
+"""Real processes, sandbox included, around a worker without a model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "fake"
+SECONDS = 50.0
+
+
+@dataclass
+class Engine:
+    """One PIE_HOME, and the commands that are run with it."""
+
+    home: Path
+    extra: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("PIE_", "XDG_RUNTIME"))},
+            "PIE_HOME": str(self.home), "PIE_WORKER": "tests.cli.fake_worker", "NO_COLOR": "1",
+            "PYTHONPATH": str(ROOT), **self.extra,
+        }  # fmt: skip
+
+    def start(self, *words: object, **options) -> subprocess.Popen:
+        command = [sys.executable, "-m", "pie_cli", *map(str, words)]
+        options = {"stdin": subprocess.DEVNULL} | options
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, env=self.environment, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, **options
+        )
+
+    def pie(self, *words: object, stdin: str | None = None) -> subprocess.CompletedProcess:
+        options = {} if stdin is None else {"stdin": subprocess.PIPE}
+        process = self.start(*words, **options)
+        stdout, stderr = process.communicate(stdin, timeout=SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def run(self, app: str, *words: object, **options) -> subprocess.CompletedProcess:
+        """`pie run` of a source text."""
+        return self.pie("run", self.write(app), *words, **options)
+
+    def write(self, source: str, name: str = "app.py") -> Path:
+        folder = self.home / "apps"
+        folder.mkdir(exist_ok=True)
+        path = folder / name
+        path.write_text(source)
+        return path
+
+    def card(self) -> dict | None:
+        for path in self.home.glob("run/*/engine.json"):
+            return json.loads(path.read_text())
+        return None
+
+    def processes(self) -> list[dict]:
+        return json.loads(self.pie("ps", "--json").stdout)
+
+    def wait_for_process(self) -> dict:
+        return wait_until(lambda: next(iter(self.processes()), None))
+
+    def engine_pid(self, part: str) -> int:
+        """The process id of a part of the engine: `worker` or `zygote`."""
+        word = {"worker": "fake_worker", "zygote": "--control"}[part]
+        return next(pid for pid in children(self.card()["pid"]) if word in command_line(pid))
+
+
+def children(pid: int) -> list[int]:
+    paths = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in paths for child in path.read_text().split()]
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until(condition: Callable[[], object]) -> object:
+    """The condition's first true value."""
+    deadline = time.monotonic() + SECONDS / 2
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+    return value
+
+
+def make_home(home: Path) -> Path:
+    """A store with one model, which holds what the zygote and the store read of it."""
+    folder = home / "models" / MODEL
+    folder.mkdir(parents=True)
+    config = {"architectures": ["FakeForCausalLM"], "torch_dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps(config))
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    weights = len(header).to_bytes(8, "little") + header + bytes(4)
+    (folder / "model.safetensors").write_bytes(weights)
+    Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?")).save(
+        str(folder / "tokenizer.json")
+    )
+    (home / "models" / ".default").write_text(MODEL + "\n")
+    return home
+
+
+def end_engine(engine: Engine) -> None:
+    card = engine.card()
+    engine.pie("stop")
+    if card and not is_gone(card["pid"]):
+        os.kill(card["pid"], signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """One engine for all tests that leave it as it was."""
+    engine = Engine(make_home(tmp_path_factory.mktemp("pie")), {})
+    yield engine
+    end_engine(engine)
+
+
+@pytest.fixture
+def own_engine(tmp_path: Path) -> Iterator[Engine]:
+    """An engine that a test may end."""
+    engine = Engine(make_home(tmp_path), {})
+    yield engine
+    end_engine(engine)

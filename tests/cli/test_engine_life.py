@@ -1,0 +1,164 @@
+"""One engine for many runs; whatever part is killed, the rest says so and nothing is left."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.cli.conftest import Engine, children, is_gone, wait_until
+
+HELLO = "def main(input): return 'hello'"
+WAIT = """
+from inferlet import session
+async def main(input):
+    session.send("waiting\\n")
+    await session.receive()
+"""
+
+
+@pytest.fixture
+def waiting(own_engine: Engine):
+    """An engine with a process that waits for ever, and every process id of the engine."""
+    process = own_engine.start("run", own_engine.write(WAIT), "--no-stdin")
+    assert process.stdout is not None
+    own_engine.wait_for_process()
+    hub = own_engine.card()["pid"]
+    parts = [hub, *children(hub), *children(own_engine.engine_pid("zygote"))]
+    yield own_engine, process, parts
+    process.kill()
+
+
+def says_where_the_log_is(stderr: str, engine: Engine) -> bool:
+    logs = [str(path) for path in engine.home.glob("logs/*.log")]
+    return any(f"its log is `{log}`" in stderr for log in logs)
+
+
+def test_many_runs_at_once_start_one_engine(own_engine):
+    app = own_engine.write(HELLO)
+    runs = [own_engine.start("run", app) for _ in range(8)]
+    outputs = [run.communicate()[0] for run in runs]
+    assert outputs == ['"hello"\n'] * 8
+    assert len(list(own_engine.home.glob("logs/*.log"))) == 1
+
+
+def test_keep_alive_0_leaves_with_the_run(own_engine):
+    assert own_engine.run(HELLO, "--keep-alive", "0").returncode == 0
+    wait_until(lambda: own_engine.card() is None)
+
+
+def test_stop_ends_processes_and_leaves_no_file_that_blocks(waiting):
+    engine, process, parts = waiting
+    assert engine.pie("stop").returncode == 0
+    assert process.wait() == 137
+    assert "the engine was stopped" in process.communicate()[1]
+    wait_until(lambda: all(map(is_gone, parts)))
+    assert {path.name for path in engine.home.glob("run/*/*")} == {"lock", "start.lock"}
+
+
+def test_kill_9_of_the_hub_ends_all_parts_and_the_next_run_starts_anew(waiting):
+    engine, process, parts = waiting
+    os.kill(parts[0], signal.SIGKILL)
+    assert process.wait() == 3
+    stderr = process.communicate()[1]
+    assert "error: the engine ended unexpectedly\n" in stderr
+    assert says_where_the_log_is(stderr, engine)
+    wait_until(lambda: all(map(is_gone, parts)))
+    assert engine.run(HELLO).stdout == '"hello"\n'
+
+
+def test_kill_9_of_the_worker_ends_the_engine_and_the_next_run_starts_anew(waiting):
+    engine, process, parts = waiting
+    os.kill(engine.engine_pid("worker"), signal.SIGKILL)
+    assert process.wait() == 3
+    stderr = process.communicate()[1]
+    assert stderr.count("error:") == 1
+    assert "the worker ended unexpectedly (SIGKILL)" in stderr
+    assert says_where_the_log_is(stderr, engine)
+    wait_until(lambda: all(map(is_gone, parts)))
+    assert engine.run(HELLO).stdout == '"hello"\n'
+
+
+def test_kill_9_of_the_zygote_ends_its_processes_but_not_the_engine(waiting):
+    engine, process, parts = waiting
+    os.kill(engine.engine_pid("zygote"), signal.SIGKILL)
+    assert process.wait() == 3
+    assert "the sandbox's zygote ended" in process.communicate()[1]
+    assert engine.run(HELLO).stdout == '"hello"\n'
+    assert engine.card()["pid"] == parts[0]
+
+
+def test_kill_9_of_an_inferlet_is_told_as_such(waiting):
+    engine, process, parts = waiting
+    (inferlet,) = children(engine.engine_pid("zygote"))
+    os.kill(inferlet, signal.SIGKILL)
+    assert process.wait() == 137
+    assert "the process was ended from outside (SIGKILL)" in process.communicate()[1]
+
+
+def test_a_lost_engine_is_an_error_event_for_each_live_process(own_engine):
+    process = own_engine.start("run", own_engine.write(WAIT), "--no-stdin", "--events")
+    id = own_engine.wait_for_process()["id"]
+    os.kill(own_engine.card()["pid"], signal.SIGKILL)
+    events = [json.loads(line) for line in process.communicate()[0].splitlines()]
+    assert (events[-1]["event"], events[-1]["process"], events[-1]["exit"]) == ("error", id, 3)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("fail", "the engine could not start: the weights are damaged"),
+        ("crash", "the worker ended while starting (exit status 7)"),
+    ],
+)
+def test_a_worker_that_cannot_start_is_exit_3_with_its_reason(own_engine, behaviour, words):
+    own_engine.extra["FAKE_WORKER"] = behaviour
+    done = own_engine.run(HELLO)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert words in done.stderr and says_where_the_log_is(done.stderr, own_engine)
+    del own_engine.extra["FAKE_WORKER"]
+    assert own_engine.run(HELLO).returncode == 0
+
+
+def test_ctrl_c_while_the_engine_loads_exits_130(own_engine):
+    own_engine.extra["FAKE_WORKER"] = "slow"
+    process = own_engine.start("run", own_engine.write(HELLO))
+    wait_until(own_engine.card)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+
+
+def test_serve_prints_one_ready_line_and_ends_with_ctrl_c(own_engine):
+    server = own_engine.start("serve")
+    ready = server.stdout.readline()
+    assert ready.startswith("ready: `fake` on cpu (float32, 64 pages of 16 tokens), sandbox: ")
+    assert own_engine.run(HELLO).stderr == ""
+    second = own_engine.pie("serve")
+    assert second.returncode == 2 and "is running" in second.stderr
+    server.send_signal(signal.SIGINT)
+    assert server.wait() == 0
+    assert server.communicate() == ("", "")
+
+
+def test_serve_refuses_a_tier_that_the_machine_does_not_give(own_engine):
+    done = own_engine.pie("serve", "--sandbox", "full")
+    assert done.returncode == 3
+    assert "`--sandbox full`" in done.stderr
+
+
+def test_an_unknown_model_exits_2_and_starts_nothing(own_engine):
+    done = own_engine.run(HELLO, "--model", "nope")
+    assert done.returncode == 2 and "nope" in done.stderr
+    assert own_engine.card() is None
+
+
+def test_a_long_home_still_has_sockets_that_fit(own_engine, tmp_path):
+    home = tmp_path / ("x" * 90)
+    own_engine.home.rename(home) if False else home.mkdir()
+    (home / "models").symlink_to(own_engine.home / "models")
+    engine = Engine(home, {})
+    try:
+        assert engine.run(HELLO).stdout == '"hello"\n'
+    finally:
+        engine.pie("stop")
