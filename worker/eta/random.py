@@ -40,6 +40,11 @@ def seeds(state: Tensor) -> Tensor:
     return _mix((wide[:, 0] << 32) | wide[:, 1])
 
 
+def skip(seed: Tensor, count: Tensor) -> Tensor:
+    """Seeds whose element 0 is element `count` of the given ones."""
+    return seed + count * _STRIDE
+
+
 def uniform(seed: Tensor, j: Tensor) -> Tensor:
     """f32 draws in (0, 1) for element numbers j; seed and j broadcast."""
     bits = _mix(seed + (j + 1) * _STRIDE).bitwise_right_shift_(40).bitwise_and_(0xFFFFFF)

@@ -64,7 +64,7 @@ class Candidates:
 
     def __init__(self, chosen: Tensor) -> None:
         row, column = chosen.nonzero(as_tuple=True)
-        counts = chosen.sum(-1)
+        counts = torch.bincount(row, minlength=chosen.shape[0])
         starts = counts.cumsum(0) - counts
         place = torch.arange(row.shape[0], device=row.device) - starts[row]
         shape = (chosen.shape[0], max(1, int(counts.max())))
@@ -109,16 +109,17 @@ def ranked_mass(x: Tensor, p: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]
     """Groups of rows that together are all rows: their numbers `[r]`, candidates `[r, M]` in rank
     order, and which of those are kept. What is no candidate is not kept. Host only."""
     rows = torch.arange(x.shape[0])
-    # Mass below zero can bring a sum back under p: such rows are ranked whole.
-    signed = (x < 0).any(-1)
+    # Mass below zero can bring a sum back under p: such rows are ranked whole, as are NaN rows.
+    signed = ~(x.amin(-1) >= 0)
     for share in (*_SHARES, None):
         if not rows.shape[0]:
             return
-        part, limit = x[rows], p[rows]
+        everything = rows.shape[0] == x.shape[0]
+        part, limit = (x, p) if everything else (x[rows], p[rows])
         # At most total / (limit * share) elements reach the bar. They are a prefix of the rank
         # order, and decide the row as soon as they have mass p.
-        bar = (part >= limit * share) & (limit > 0) if share else ~torch.isnan(part)
-        candidates = Candidates(bar)
+        bar = (limit * share).masked_fill(~(limit > 0), math.inf) if share else None
+        candidates = Candidates(~torch.isnan(part) if bar is None else part >= bar)
         total = candidates.values(part, 0.0).sum(-1, dtype=torch.float64)
         enough = (total > limit.squeeze(-1) * _MASS_MARGIN) | ~(limit > 0).squeeze(-1)
         done = enough & ~signed[rows] if share else torch.ones_like(enough)
@@ -131,11 +132,6 @@ def ranked_mass(x: Tensor, p: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]
 
 
 # -- samplers
-
-
-def _draw_numbers(x: Tensor, shape_rows: int) -> Tensor:
-    """Flat element number of the first element of each row of one instance, `[rows, 1]`."""
-    return torch.arange(shape_rows, device=x.device).unsqueeze(-1) * x.shape[-1]
 
 
 @kernel("gumbel")
@@ -160,7 +156,8 @@ def gumbel_max(call: Call, logits: Tensor, state: Tensor) -> Tensor:
         random.seeds(state).unsqueeze(-1), torch.arange(length, device=state.device)
     )
     shape = call.types[0].shape
-    noisy = noise.reshape(-1, *shape) + logits
+    noisy = noise.reshape(-1, *shape)
+    noisy = noisy.add_(logits) if noisy.shape[0] == logits.shape[0] else noisy + logits
     return argmax(call, noisy).to(torch.int32)
 
 
@@ -175,45 +172,46 @@ def nucleus_sample(call: Call, logits: Tensor, top_p: Tensor, state: Tensor) -> 
     rows = logits.reshape(-1, logits.shape[-1])
     per_instance = rows.shape[0] // logits.shape[0]
     p = p.expand(*logits.shape[:-1], 1).reshape(-1, 1)
-    # seed, first  [R, 1]: the generator's seed and the number of the row's first element
-    seed = random.seeds(state).repeat_interleave(per_instance).unsqueeze(-1)
-    first = _draw_numbers(rows, per_instance).repeat(logits.shape[0], 1)
+    # seed  [R, 1]: element 0 of a row is element `row * n` of its instance
+    first = torch.arange(per_instance, device=rows.device) * rows.shape[-1]
+    seed = random.skip(random.seeds(state).unsqueeze(-1), first).reshape(-1, 1)
     sample = _nucleus_on_host if call.on_host else _nucleus_sorted
-    return sample(call, rows, p, seed, first).reshape(logits.shape[:-1]).to(torch.int32)
+    return sample(call, rows, p, seed).reshape(logits.shape[:-1]).to(torch.int32)
 
 
-def _nucleus_sorted(call: Call, x: Tensor, p: Tensor, seed: Tensor, first: Tensor) -> Tensor:
+def _nucleus_sorted(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
     keep = mass_kept(call, probabilities(call, x), p)
     keep.scatter_(-1, argmax(call, x).unsqueeze(-1), True)
-    return argmax(call, _noisy(x.masked_fill(~keep, -math.inf), seed, first))
+    return argmax(call, _noisy(x.masked_fill(~keep, -math.inf), seed))
 
 
-def _noisy(x: Tensor, seed: Tensor, first: Tensor) -> Tensor:
-    return x + random.gumbel(seed, first + torch.arange(x.shape[-1], device=x.device))
+def _noisy(x: Tensor, seed: Tensor) -> Tensor:
+    return random.gumbel(seed, torch.arange(x.shape[-1], device=x.device)).add_(x)
 
 
-def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor, first: Tensor) -> Tensor:
+def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
     mass = probabilities(call, x)
     # Where p is the whole mass, every element conforms, and a sort of the row is saved.
     total = sum_tree(mass).unsqueeze(-1).to(torch.float64)
     whole = (p.to(torch.float64) >= total - _MASS_SLACK).squeeze(-1)
     result = torch.empty(x.shape[0], dtype=torch.int64)
     if whole.any():
-        result[whole] = argmax(call, _noisy(x[whole], seed[whole], first[whole]))
+        result[whole] = argmax(call, _noisy(x if whole.all() else x[whole], seed[whole]))
     part = (~whole).nonzero().squeeze(-1)
     best = argmax(call, x).unsqueeze(-1)
-    for rows, index, kept in ranked_mass(mass[part], p[part]):
+    partial = (mass[part], p[part]) if whole.any() else (mass, p)
+    for rows, index, kept in ranked_mass(*partial):
         rows = part[rows]
         # The largest logit is always kept; twice does no harm.
         index = torch.cat((index, best[rows]), -1)
         kept = torch.nn.functional.pad(kept, (0, 1), value=True)
-        result[rows] = _chosen(x[rows], index, kept, seed[rows], first[rows])
+        result[rows] = _chosen(x, rows, index, kept, seed[rows])
     return result
 
 
-def _chosen(x: Tensor, index: Tensor, kept: Tensor, seed: Tensor, first: Tensor) -> Tensor:
+def _chosen(x: Tensor, rows: Tensor, index: Tensor, kept: Tensor, seed: Tensor) -> Tensor:
     """The sample of each row among its kept elements `index[kept]`."""
-    noisy = x.gather(-1, index) + random.gumbel(seed, first + index)
+    noisy = x[rows.unsqueeze(-1), index] + random.gumbel(seed, index)
     noisy.masked_fill_(~kept, -math.inf)
     top = noisy.amax(-1, keepdim=True)  # NaN only in a row whose one kept element is NaN
     chosen = index.masked_fill(noisy != top, x.shape[-1]).amin(-1)
