@@ -11,7 +11,7 @@ from inferlet.errors import (
     PipelineClosed,
     TraceError,
 )
-from inferlet.eta import *  # noqa: F403
+from inferlet.eta import *
 from inferlet.eta import Tensor, dtype, intrinsics
 from inferlet.forward import ForwardPass, StateGeometry
 from inferlet.pipeline import Pipeline

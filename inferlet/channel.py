@@ -58,6 +58,8 @@ class Channel:
         self._is_watched = False
         self._inbox: Mailbox[Cell] = Mailbox(lambda cell: cell.data is not None)
         self._owed: deque[Cell] = deque()
+        self._early: deque[bytes] = deque()  # cells that came before word of their fires
+        self._was_undone = False  # a run was stopped while the host watched
 
     @classmethod
     def from_(cls, values: Any, dtype: DType | None = None) -> "Channel":
@@ -183,16 +185,27 @@ class Channel:
             self._owner.run.owe(self)
 
     def _owe(self) -> Cell:
-        cell = Cell()
-        self._owed.append(cell)
+        """A committed cell that came without its data: it is here already, or will be sent."""
+        cell = Cell(self._early.popleft() if self._early else None)
+        if cell.data is None:
+            self._owed.append(cell)
         return cell
 
+    def _forget_undone(self, undone: Sequence[Cell]) -> None:
+        """A run was stopped: the cells of fires that were not delivered never were."""
+        if self._is_watched:
+            dead = set(map(id, undone))
+            self._owed = deque(cell for cell in self._owed if id(cell) not in dead)
+            self._early.clear()
+            self._was_undone = True
+
     def _pay(self, data: Sequence[bytes]) -> None:
-        """The cells that the engine held, oldest first. More than owed belong to undone fires."""
-        for cell, value in zip(self._owed, data):
-            cell.data = value
-        for _ in range(min(len(data), len(self._owed))):
-            self._owed.popleft()
+        """The cells that the engine held when the watch began, oldest first."""
+        for value in data:
+            if self._owed:
+                self._owed.popleft().data = value
+            elif not self._was_undone:  # else nothing but undone fires can have made it
+                self._early.append(value)
         self._inbox.wake()
 
     def _commit(self, cell: Cell | None) -> None:

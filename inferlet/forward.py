@@ -119,9 +119,7 @@ class ForwardPass:
             )
         if present is not None:
             raise InferletError(
-                with_hint(
-                    f"`{what}` of {self._label} is bound twice", "make another ForwardPass"
-                )
+                with_hint(f"`{what}` of {self._label} is bound twice", "make another ForwardPass")
             )
 
     def _check_rebinding(self, working_sets: list[WorkingSet], geometry: StateGeometry) -> None:

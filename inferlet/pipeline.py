@@ -31,9 +31,7 @@ class Pipeline:
         self._state.check_open("submit_frame", PipelineClosed)
         self._state.submit([_pass(fwd, "submit_frame") for fwd in passes if fwd is not None])
 
-    async def run_ahead(
-        self, fwd: ForwardPass, budget: int, on_token: Callable[..., Any]
-    ) -> int:
+    async def run_ahead(self, fwd: ForwardPass, budget: int, on_token: Callable[..., Any]) -> int:
         """Fires `fwd` up to `budget` times, several in flight, and calls `on_token` once for each
         in order. Stops exactly after the fire for which it returns False. Gives the number of
         calls."""

@@ -34,7 +34,7 @@ def file(name: str) -> bytes:
     return files[name]
 
 
-def id() -> str:  # noqa: A001 - the public name
+def id() -> str:
     """This process's id."""
     return handles.current().conversation.process
 

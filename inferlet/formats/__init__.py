@@ -13,8 +13,10 @@ def find(vocabulary: Vocabulary) -> Format:
     for family in FAMILIES:
         if family.fits(vocabulary):
             return family(vocabulary)
-    what = "has a chat template of an unknown family" if vocabulary.template else (
-        "has no chat template"
+    what = (
+        "has a chat template of an unknown family"
+        if vocabulary.template
+        else ("has no chat template")
     )
     raise InferletError(
         with_hint(f"this model {what}", "use `chat.prefix() + model.encode(text)` for raw prompts")

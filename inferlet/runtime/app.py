@@ -56,7 +56,8 @@ class App:
         if not callable(main):
             raise InferletError(
                 with_hint(
-                    f"`{name}` has no function `main`", "write `async def main(input: dict) -> dict:`"
+                    f"`{name}` has no function `main`",
+                    "write `async def main(input: dict) -> dict:`",
                 )
             )
         return main

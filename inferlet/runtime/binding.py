@@ -253,9 +253,7 @@ def _check_indptr(fwd: ForwardPass, indptr: tuple[int, ...], num_rows: int) -> N
         )
 
 
-def _readout(
-    fwd: ForwardPass, indptr: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _readout(fwd: ForwardPass, indptr: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     lanes = list(zip(indptr, indptr[1:]))
     if fwd._readout is not None:
         for index in fwd._readout:
@@ -282,9 +280,7 @@ def _record(fwd: ForwardPass, shape: Shape) -> Recorded:
     stages = {}
     for kind, function in (("prologue", fwd._prologue), ("epilogue", fwd._epilogue)):
         label = f"{kind} of the {fwd._label}"
-        stages[kind] = function and trace(
-            function, kind=kind, label=label, output_type=output_type
-        )
+        stages[kind] = function and trace(function, kind=kind, label=label, output_type=output_type)
     return Recorded(shape, stages["prologue"], stages["epilogue"])
 
 

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from inferlet.errors import InferletError, OutOfMemory
 from ipc.errors import ErrorCode, Failure
 
-MakeError = Callable[[], InferletError]  # a new one for each await: a traceback belongs to one raise
+MakeError = Callable[
+    [], InferletError
+]  # a new one for each await: a traceback belongs to one raise
 
 
 def engine_failure(failure: Failure) -> MakeError:

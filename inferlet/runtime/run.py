@@ -1,8 +1,8 @@
 """One `run_ahead`: fires ahead of the host within a window, and an exact stop (contract, 14.1).
 
-    fires  [0, delivered)        handed to `on_token`: all local state is as after the last of them
-           [delivered, granted)  may be in flight; undone when the run stops
-           [granted, budget)     need a credit first
+fires  [0, delivered)        handed to `on_token`: all local state is as after the last of them
+       [delivered, granted)  may be in flight; undone when the run stops
+       [granted, budget)     need a credit first
 """
 
 import asyncio
@@ -46,6 +46,7 @@ class Run:
         self._wake: asyncio.Future | None = None
         # A `set` in mid-run undoes what is in flight and starts again: these count from there.
         self._first_seq = self._start = self._granted = 0
+        self._has_started = False
 
     # ---- the loop
 
@@ -74,16 +75,23 @@ class Run:
             self._finish()
 
     def _begin(self) -> None:
-        """Starts at the fire after the last delivered one."""
-        remaining = self._budget - self.num_delivered
-        self._start = self.num_delivered
-        self._first_seq = self.pipeline.take_seqs(remaining)
-        self._granted = self._limit()
-        credits = self._granted - self._start
-        command = m.RunAhead(
-            self.pipeline.number, self.bound.number, self._first_seq, remaining, credits
-        )
-        self._runtime.command(command)
+        """The engine's run starts at the fire after the last delivered one, once it can fire."""
+        self._start = self._granted = self.num_delivered
+        self._first_seq = self.pipeline.take_seqs(self._budget - self.num_delivered)
+        self._has_started = False
+
+    def _extend(self) -> None:
+        """Gives credits when half of the window is free: rarely, and never too late."""
+        limit = self._limit()
+        if limit > self._granted:
+            # The rings may throttle the window to a single fire.
+            half = max(1, (limit - self.num_delivered) // 2)
+            if limit - self._granted >= half or not self._num_in_flight:
+                self._grant(limit - self._granted)
+        elif not self._num_in_flight:
+            # Everything was delivered and a ring is still full, or still empty.
+            Ledger().admit(self.fwd, self.bound)
+            raise InferletError(f"{self.bound.label} cannot fire any more")
 
     def _limit(self) -> int:
         """The first fire that may not be in flight."""
@@ -91,21 +99,21 @@ class Run:
         ahead = min(window, num_possible(self.bound, self._sets))
         return min(self._budget, self.num_delivered + ahead)
 
-    def _extend(self) -> None:
-        """Gives credits when half of the window is free: rarely, and never too late."""
-        limit = self._limit()
-        in_flight = self._granted - self.num_delivered
-        if limit > self._granted:
-            # The window itself may be throttled by the rings to a single fire.
-            half = max(1, (limit - self.num_delivered) // 2)
-            if limit - self._granted >= half or in_flight == 0:
-                credit = m.Credit(self.pipeline.number, limit - self._granted)
-                self._runtime.command(credit)
-                self._granted = limit
-        elif in_flight == 0:
-            # Everything was delivered and a ring is still full, or still empty.
-            Ledger().admit(self.fwd, self.bound)
-            raise InferletError(f"{self.bound.label} cannot fire any more")
+    def _grant(self, credits: int) -> None:
+        self._granted += credits
+        number = self.pipeline.number
+        if self._has_started:
+            self._runtime.command(m.Credit(number, credits))
+            return
+        self._has_started = True
+        budget = self._budget - self._start
+        self._runtime.command(
+            m.RunAhead(number, self.bound.number, self._first_seq, budget, credits)
+        )
+
+    @property
+    def _num_in_flight(self) -> int:
+        return self._granted - self.num_delivered
 
     async def _next(self) -> tuple[bytes, ...]:
         """The results of the next fire, whose effects now count."""
@@ -147,20 +155,21 @@ class Run:
         self._hold_sets(-1)
         self._undo()
         if self.pipeline.failure is None and self.num_delivered < self._budget:
-            self._runtime.command(m.Stop(self.pipeline.number, self._last_seq))
+            self._stop()
         self.pipeline.wake()
         self.pipeline.end_run()
 
-    @property
-    def _last_seq(self) -> int:
-        return self._first_seq + (self.num_delivered - self._start) - 1
+    def _stop(self) -> None:
+        if self._has_started:
+            last_seq = self._first_seq + (self.num_delivered - self._start) - 1
+            self._runtime.command(m.Stop(self.pipeline.number, last_seq))
 
     def _undo(self) -> None:
         """Forgets what arrived beyond the last delivered fire."""
-        for _, arrived in self._arrived:
-            for channel, cell in arrived:
-                if cell is not None and cell.data is None and cell in channel._owed:
-                    channel._owed.remove(cell)
+        undone = [cell for _, arrived in self._arrived for _, cell in arrived if cell is not None]
+        for channel, effect in self.bound.effects.items():
+            if effect.appends:
+                channel._forget_undone(undone)
         self._arrived.clear()
         self._failure = None
 
@@ -189,14 +198,15 @@ class Run:
 
     def set_cell(self, channel: Channel, command: m.SetCell) -> None:
         """`set` acts on the fire after the last delivered one: those in flight are redone."""
-        runtime = self._runtime
-        if channel not in self.bound.effects or self._granted == self.num_delivered:
-            runtime.command(command)
+        if channel not in self.bound.effects or not self._num_in_flight:
+            self._runtime.command(command)
             return
-        runtime.command(m.Stop(self.pipeline.number, self._last_seq))
+        self._stop()
         self._undo()
-        runtime.command(command)
+        self._runtime.command(command)
         self._begin()
+        if num_possible(self.bound, self._sets):  # else `on_token` makes room before it returns
+            self._extend()
 
     def owe(self, channel: Channel) -> None:
         """The host begins to watch: cells of fires that arrived without theirs will follow."""

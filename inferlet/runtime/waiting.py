@@ -15,7 +15,7 @@ Refusal = Callable[[int], BaseException | None]
 
 
 class _Waiter:
-    __slots__ = ("future", "consumes")
+    __slots__ = ("consumes", "future")
 
     def __init__(self, future: asyncio.Future, consumes: bool) -> None:
         self.future = future

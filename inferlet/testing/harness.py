@@ -1,7 +1,7 @@
 """Runs an inferlet's `main` in the test's own process, against the fake engine.
 
-    from inferlet import testing
-    value = testing.run(main, {"prompt": "hi"}, model=lambda tokens: 7)
+from inferlet import testing
+value = testing.run(main, {"prompt": "hi"}, model=lambda tokens: 7)
 """
 
 import asyncio
@@ -72,27 +72,40 @@ class Hub:
         info: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
         faults: Mapping[int, Failure] | None = None,
+        cells_first: bool = False,
     ) -> None:
+        """`cells_first`: cells that a channel holds come ahead of word of their fires, as from an
+        engine that has launched more than it has reported."""
         self.client = client
         vocabulary = vocabulary or byte_vocabulary()
         size = vocabulary.tokenizer.get_vocab_size()
-        self.info = ModelInfo(**{**_INFO, "vocab_size": size, "output_vocab_size": size, **(info or {})})
+        self.info = ModelInfo(
+            **{**_INFO, "vocab_size": size, "output_vocab_size": size, **(info or {})}
+        )
         self.engine = EngineInfo(**{**_ENGINE, **(engine or {})})
         self.commands: list[m.Command] = []  # all that came, in order
-        self.num_frames = 0
+        self.num_frames = self.num_fired = 0  # frames of commands; fires reported, undone ones too
+        self.is_silent = False  # what the engine says is lost
         self._reader = frames.FrameReader()
         self._events: list[m.Event] = []
         model = model or SeededModel(self.info.output_vocab_size)
-        self.worker = FakeWorker(self.info, self.engine, model, self._events.append, faults)
+        self.worker = FakeWorker(self.info, self.engine, model, self._queue, faults)
         outbox = Outbox(self._on_bytes)
         conversation = Conversation(outbox, "test", client.files)
         self.runtime = Runtime(outbox, self.info, self.engine, vocabulary, conversation)
         self._inbox = Inbox(self.runtime)
         self._is_delivering = False
+        self._cells_first = cells_first
 
     def to_inferlet(self, message: m.ToInferlet) -> None:
         """A message of the hub, as bytes."""
         self._inbox.on_frame(frames.HUB, codec.encode(message))
+
+    def say(self, event: m.Event) -> None:
+        """An event of the engine, as bytes."""
+        self.num_fired += isinstance(event, m.Fired)
+        if not self.is_silent:
+            self._inbox.on_frame(frames.ENGINE, codec.encode_events([event]))
 
     def _on_bytes(self, data: bytes) -> None:
         for kind, body in self._reader.feed(data):
@@ -105,6 +118,10 @@ class Hub:
             else:
                 self._on_message(codec.decode_from_inferlet(body))
 
+    def _queue(self, event: m.Event) -> None:
+        is_ahead = self._cells_first and isinstance(event, m.Cells)
+        self._events.insert(0 if is_ahead else len(self._events), event)
+
     def _deliver_later(self) -> None:
         if self._events and not self._is_delivering:
             self._is_delivering = True
@@ -114,8 +131,7 @@ class Hub:
         """One event a tick, so that what is in flight is seen to be in flight."""
         self._is_delivering = False
         if self._events:
-            event = self._events.pop(0)
-            self._inbox.on_frame(frames.ENGINE, codec.encode_events([event]))
+            self.say(self._events.pop(0))
             self._deliver_later()
 
     def _on_message(self, message: m.FromInferlet) -> None:
@@ -134,7 +150,7 @@ class Hub:
             self.to_inferlet(m.InboxClosed())
 
 
-async def run_with(hub: Hub, main: Callable[..., Any], input: Any = None) -> Any:  # noqa: A002
+async def run_with(hub: Hub, main: Callable[..., Any], input: Any = None) -> Any:
     """The value of `main` as it travels, in the running loop."""
     handles.install(hub.runtime)
     try:
@@ -150,7 +166,7 @@ async def run_with(hub: Hub, main: Callable[..., Any], input: Any = None) -> Any
 
 def run(
     main: Callable[..., Any],
-    input: Any = None,  # noqa: A002 - as `main` calls it
+    input: Any = None,
     *,
     model: Model | None = None,
     client: Client | None = None,

@@ -17,7 +17,16 @@ from inferlet import (
 )
 from ipc import messages as m
 from ipc.errors import ErrorCode, Failure
-from tests.inferlet.support import appending, count_up, greedy, on_engine, putting, same, sent, settle
+from tests.inferlet.support import (
+    appending,
+    count_up,
+    greedy,
+    on_engine,
+    putting,
+    same,
+    sent,
+    settle,
+)
 
 
 def producer(ws, *channels, tokens=(1,)):

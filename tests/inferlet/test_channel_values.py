@@ -142,7 +142,9 @@ def test_bf16_rounds_to_nearest_even(value, bits):
 
 def test_bf16_comes_back_as_the_f32_that_it_is():
     cell = TensorType(DType.bf16, (2,))
-    assert same(decode(encode([1.5, -2], cell, "c").tobytes(), cell), np.array([1.5, -2], np.float32))
+    assert same(
+        decode(encode([1.5, -2], cell, "c").tobytes(), cell), np.array([1.5, -2], np.float32)
+    )
 
 
 def test_the_data_is_copied():

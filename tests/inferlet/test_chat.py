@@ -78,7 +78,9 @@ def message(role, text):
     return {"role": role, "content": text}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+)
 @given(system=st.none() | texts, first=texts, more=turns)
 def test_fillers_of_a_history_are_the_templates_rendering(vocabulary, system, first, more):
     history = [message("user", first)]

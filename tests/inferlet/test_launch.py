@@ -153,12 +153,21 @@ def test_streaming_chat_talks_to_the_client(start):
         ("main = lambda *a: len(a)", 1),
         ("def main(*, a=1): return a", 1),
         ("from inferlet import *\ndef main(): return model.decode([104, 105])", "hi"),
-        ("from inferlet import *\nX = Channel([1], dtype.i32)\ndef main(): return X.name", "app.py:2"),
+        (
+            "from inferlet import *\nX = Channel([1], dtype.i32)\ndef main(): return X.name",
+            "app.py:2",
+        ),
         ("def main(): return {'a': (1, 2.5, True, None)}", {"a": [1, 2.5, True, None]}),
         ("from __future__ import annotations\ndef main(x: what): return 1", 1),
-        ("import dataclasses\n@dataclasses.dataclass\nclass A: x: int\ndef main(): return A(3).x", 3),
+        (
+            "import dataclasses\n@dataclasses.dataclass\nclass A: x: int\ndef main(): return A(3).x",
+            3,
+        ),
         ("def main(): return '\\ud800'", "\ud800"),
-        ("import inferlet.session as s\ndef main(): return s.file('f').decode() + s.id()", "datap1"),
+        (
+            "import inferlet.session as s\ndef main(): return s.file('f').decode() + s.id()",
+            "datap1",
+        ),
     ],
 )
 def test_main_may_be_written_in_several_ways(start, source, value):
@@ -177,7 +186,11 @@ def test_main_may_be_written_in_several_ways(start, source, value):
         ("def main(): return float('-inf')", "ValueError", "-inf at main's value"),
         ("def main(): return b'x'", "TypeError", "bytes at main's value"),
         ("def main(): return {(1, 2): 3}", "TypeError", "a key of type tuple"),
-        ("def main(): a = []; a.append(a); return a", "ValueError", "main's value[0] contains itself"),
+        (
+            "def main(): a = []; a.append(a); return a",
+            "ValueError",
+            "main's value[0] contains itself",
+        ),
         ("import numpy\ndef main(): return numpy.int32(3)", "TypeError", "int32 at main's value"),
         ("def main(): raise KeyError('k')", "KeyError", "'k'"),
         ("def main(): raise SystemExit(3)", "SystemExit", "3"),
@@ -213,8 +226,7 @@ def test_an_error_is_the_last_word(start, source, error, message):
 
 def test_a_traceback_holds_the_users_frames_alone(start):
     source = (
-        "import helpers\nfrom inferlet import *\n\n"
-        "async def main(input):\n    helpers.deep()\n"
+        "import helpers\nfrom inferlet import *\n\nasync def main(input):\n    helpers.deep()\n"
     )
     helper = "from inferlet import model\n\ndef deep():\n    model.encode(3)\n"
     raised = start(source, app="work/app.py", modules={"helpers": helper}).end()
@@ -268,8 +280,7 @@ def test_long_output_arrives_whole(start):
 
 def test_a_flushed_line_does_not_wait_for_the_end_of_the_tick(start):
     process = start(
-        "import time\ndef main():\n print('now', flush=True)\n"
-        " while True: time.sleep(0.01)"
+        "import time\ndef main():\n print('now', flush=True)\n while True: time.sleep(0.01)"
     )
     assert process.until(m.Output).text == "now\n"
 
@@ -337,5 +348,3 @@ def test_frames_that_follow_the_launch_at_once_are_kept(start):
     process = start("from inferlet import *\nasync def main(): return await session.receive()")
     process.send(m.Inbox(True, '{"early": 1}'))
     assert json.loads(process.end().value) == {"early": 1}
-
-

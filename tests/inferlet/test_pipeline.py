@@ -1,5 +1,7 @@
 """Submits and frames: order, all or nothing, close and park (contract, 14)."""
 
+import asyncio
+
 import pytest
 
 from inferlet import (
@@ -12,6 +14,7 @@ from inferlet import (
     StateGeometry,
     WorkingSet,
     dtype,
+    session,
 )
 from ipc import messages as m
 from ipc.errors import ErrorCode, Failure
@@ -175,21 +178,16 @@ async def test_a_failed_pipeline_drops_later_fires_and_refuses_submits(hub):
 
 @on_engine(count_up)
 async def test_every_await_and_call_fails_when_the_engine_is_gone(hub):
-    import asyncio
-
-    from inferlet import session
-
     ws, pipe, out = WorkingSet(), Pipeline(), Channel([1], dtype.i32).capacity(3)
     fwd, result = appending(ws, [1], greedy(out))
-    hub.worker._send = lambda event: None  # nothing comes back any more
+    hub.is_silent = True
 
     async def awaited():
         return await result
 
     pipe.submit(fwd)
     waiting = [
-        asyncio.ensure_future(awaitable)
-        for awaitable in (awaited(), out.take(), session.receive())
+        asyncio.ensure_future(awaitable) for awaitable in (awaited(), out.take(), session.receive())
     ]
     await settle()
     hub.to_inferlet(m.Engine(Failure(ErrorCode.WORKER_LOST, "the worker was killed")))
@@ -204,11 +202,11 @@ async def test_every_await_and_call_fails_when_the_engine_is_gone(hub):
 async def test_the_engine_may_drop_the_process(hub):
     ws, pipe = WorkingSet(), Pipeline()
     fwd, result = appending(ws, [1], greedy())
-    hub.worker._send = lambda event: None
+    hub.is_silent = True
     pipe.submit(fwd)
     await settle()
-    hub._events.append(m.Goodbye(Failure(ErrorCode.LIMIT, "too many pages")))
-    hub._deliver_later()
+    hub.is_silent = False
+    hub.say(m.Goodbye(Failure(ErrorCode.LIMIT, "too many pages")))
     with pytest.raises(InferletError, match="too many pages"):
         await result
 

@@ -63,9 +63,7 @@ def test_chat_history_equals_the_templates_rendering(capacity, limit):
     client = Client(["next", "bye"])
     hub = Hub(client, answering(REPLY), engine={"channel_capacity": capacity})
     value = asyncio.run(
-        testing.run_with(
-            hub, stream_chat.main, {"system": "s", "user": "u", "max_tokens": limit}
-        )
+        testing.run_with(hub, stream_chat.main, {"system": "s", "user": "u", "max_tokens": limit})
     )
     spoken = REPLY[: 1 + limit] if limit < len(REPLY) else REPLY[:-1]
     text = bytes(spoken).decode()

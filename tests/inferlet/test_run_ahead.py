@@ -87,10 +87,12 @@ async def test_a_value_goes_to_whatever_takes_a_positional_argument(hub):
     def with_star(*args):
         seen.append(args)
 
-    for callee in (Callee(), with_default, with_star, functools.partial(lambda a, t: seen.append(t), 0)):
-        seen, tok = [], Channel.from_([0])
-        await Pipeline().run_ahead(decoding(WorkingSet(), tok)[0], 1, callee)
-        assert seen in ([1], [(1,)])
+    seen = []
+    partial = functools.partial(lambda a, t: seen.append(t), 0)
+    for callee in (Callee(), with_default, with_star, partial):
+        dec, _ = decoding(WorkingSet(), Channel.from_([0]))
+        await Pipeline().run_ahead(dec, 1, callee)
+    assert seen == [1, 1, (1,), 1]
 
 
 @on_engine(count_up)
@@ -217,7 +219,7 @@ async def test_a_run_really_runs_ahead_and_is_undone(hub):
     dec, _ = decoding(ws, tok)
     await pipe.run_ahead(dec, 100, lambda t: False)
     await settle()
-    assert (hub.worker.num_fires, history(hub)) == (6, [0])
+    assert hub.num_fired > 1 and history(hub) == [0]
 
 
 @on_engine(count_up)
@@ -239,7 +241,7 @@ async def test_one_run_follows_another(hub):
     ws, pipe, tok, seen = WorkingSet(), Pipeline(), Channel.from_([0]), []
     dec, _ = decoding(ws, tok)
     for last in (3, 4, 9, 10, 30):
-        await pipe.run_ahead(dec, 100, lambda t: seen.append(t) or t < last)
+        await pipe.run_ahead(dec, 100, lambda t, last=last: seen.append(t) or t < last)
     await settle()
     assert seen == list(range(1, 31))
     assert history(hub) == list(range(30))
@@ -509,6 +511,52 @@ async def test_a_taker_left_waiting_by_the_end_of_a_run_fails(hub):
     await pipe.run_ahead(dec, 50, on_token)
     one, two, error = await asyncio.gather(*takers, return_exceptions=True)
     assert (one, two) == (1, 2) and "nothing will fill" in str(error)
+
+
+@pytest.mark.parametrize("delivered", range(1, 9))
+def test_cells_that_come_before_word_of_their_fires_are_matched(delivered):
+    @on_engine(count_up, cells_first=True)
+    async def run(hub):
+        ws, pipe, tok = WorkingSet(), Pipeline(), Channel.from_([0])
+        out = Channel([1], dtype.i32).capacity(20)
+        dec, _ = decoding(ws, tok, out)
+        taken = []
+
+        async def on_token(t):
+            if t >= 2:
+                taken.append(await out.take_scalar())
+            return t < delivered
+
+        assert await pipe.run_ahead(dec, 20, on_token) == delivered
+        pipe.submit(dec)
+        while len(taken) <= delivered:
+            taken.append(await out.take_scalar())
+        assert taken == list(range(1, delivered + 2))
+
+    run()
+
+
+@on_engine(count_up)
+async def test_set_and_take_on_a_full_ring_in_one_on_token(hub):
+    ws, pipe, tok, knob = WorkingSet(), Pipeline(), Channel.from_([0]), Channel.from_(1)
+    out = Channel((), dtype.i32).capacity(2)
+
+    def step():
+        greedy(tok)()
+        out.put(knob.read() * 1)
+
+    dec, _ = appending(ws, tok, step)
+    taken = []
+
+    async def on_token():
+        if ws.folded() == 1:
+            return  # leaves its cell: one more fills the ring
+        knob.set(ws.folded())
+        taken.append(await out.take_scalar())
+
+    assert await pipe.run_ahead(dec, 6, on_token) == 6
+    taken.append(await out.take_scalar())
+    assert taken == [1, 1, 2, 3, 4, 5]
 
 
 # ---- refusals and failures
