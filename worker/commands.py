@@ -116,6 +116,8 @@ def put(state: State, process: Process, command: m.Put) -> None:
     passes.check_cell(channel, command.data, state.model.output_vocab_size)
     held = channel.held + len(channel.backlog)
     if held >= channel.capacity + channel.accepted_pops:
+        if channel.pipeline is not None and channel.pipeline.failed:
+            return  # it counted on a fire whose failure the host does not know yet
         raise Violation(f"channel {channel.number} is full")
     if held < channel.capacity:
         state.rings.write(channel.cell, channel.back, command.data)
@@ -288,6 +290,8 @@ def stop(state: State, process: Process, command: m.Stop) -> None:
     if pipeline is None:
         return  # closed meanwhile
     run = pipeline.last_run
+    if run is None and pipeline.failed:
+        return  # the run was dropped: the host did not know of the failure
     if run is None:
         raise Violation(f"pipeline {command.pipeline} has no run to stop")
     first, end = run.first_undoable - 1, run.first_seq + run.started
