@@ -83,8 +83,8 @@ class Environment:
         self.stamp = f"{accelerator}-{version}-{digest}"
         named = os.environ.get("PIE_VENV")
         self.cache = cache_folder()
-        default = self.cache / f"venv-{self.stamp}"
-        self.folder = Path(named).expanduser().absolute() if named else default
+        self.is_cached = not named
+        self.folder = Path(named or self.cache / f"venv-{self.stamp}").expanduser().absolute()
         self.python = self.folder / "bin" / "python"
         self.without_torch = self.folder / ".requirements.txt"
 
@@ -149,11 +149,11 @@ class Environment:
     def _create(self) -> None:
         """A fresh environment. One that was left half-way is made anew, since pip takes a package
         that was half written for installed; the downloads are in pip's cache."""
-        if (self.folder / OURS).exists():
+        if self.folder.exists() and (self.is_cached or (self.folder / OURS).exists()):
             shutil.rmtree(self.folder)
         if self.python.exists():
             return  # the user's own, named by PIE_VENV: pip adds to it
-        if self.folder.exists() and any(self.folder.iterdir()):
+        if any(not path.name.startswith(OURS) for path in self.folder.glob("*")):
             raise SetupError(
                 f"{self.folder} is not empty, and no virtual environment",
                 "let PIE_VENV name an environment, or a folder that does not exist yet",

@@ -134,7 +134,8 @@ def test_a_package_that_cannot_be_had_fails_with_its_name_and_is_tried_anew(
 def test_a_set_up_that_was_killed_is_made_anew(clone: Clone) -> None:
     clone.pie()
     venv = clone.venvs()[0]
-    (venv / ".pie-ready").unlink()
+    for marker in (".pie-ready", ".pie-ours"):  # also when it was killed before it wrote a word
+        (venv / marker).unlink()
     (venv / "half-written").touch()
     assert clone.pie().stdout == "ran 1.0+cpu\n"
     assert not (venv / "half-written").exists()
