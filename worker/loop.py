@@ -50,7 +50,7 @@ class Engine:
     def run(self) -> None:
         """Until the hub says so."""
         while not self.server.stopping:
-            if not self.step():
+            if not self.step() and not self.server.stopping:
                 self.link.wait(self._idle_seconds())
 
     def step(self) -> bool:
