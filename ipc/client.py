@@ -69,7 +69,14 @@ class StopEngine(_Message, tag=7):
     pass
 
 
-FromClient = Hello | Run | Message | CloseInput | Kill | List | StopEngine
+class Shown(_Message, tag=8):
+    """The client has dealt with `size` more of what the process sent and printed (see `weight`)."""
+
+    process: str
+    size: int
+
+
+FromClient = Hello | Run | Message | CloseInput | Kill | List | StopEngine | Shown
 
 # ---- hub -> client. `time` is seconds since 1970.
 
@@ -187,6 +194,13 @@ FromHub = (
     Welcome | Progress | Launched | Refused | Sent | Printed | Receiving | Taken | Returned
     | Error | EngineFailed | Processes | Killed
 )  # fmt: skip
+
+
+
+def weight(text: str) -> int:
+    """What a Sent or Printed counts in Shown: its text, and what any message costs."""
+    return len(text) + 64
+
 
 encode = codec.encode
 _from_client = msgspec.msgpack.Decoder(FromClient)

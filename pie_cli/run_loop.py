@@ -13,6 +13,7 @@ from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines
 
 INTERRUPT_SECONDS = 5.0  # in which the hub answers that an interrupted process has ended
+SHOWN_STEP = 1 << 20  # in units of `weight`
 USAGE, ENGINE_FAILED, INTERRUPTED = 2, 3, 130
 
 
@@ -24,6 +25,7 @@ class Copy:
         self.process = ""
         self.exit: int | None = None
         self.returned: c.Returned | None = None
+        self.shown = 0  # of its messages, not told to the hub yet
 
 
 class RunLoop:
@@ -89,8 +91,10 @@ class RunLoop:
                 self._end(self._copies[message.request], USAGE)
             case c.Sent():
                 self._screen.sent(message)
+                self._shown(message)
             case c.Printed():
                 self._screen.printed(message)
+                self._shown(message)
             case c.Receiving():
                 self._receiving = True
             case c.Taken(process, count) if self._stdin:
@@ -104,6 +108,14 @@ class RunLoop:
                 self._failed(message)
             case c.EngineFailed(text, hint):
                 raise self._connection.lost(text, hint)
+
+    def _shown(self, message: c.Sent | c.Printed) -> None:
+        """Tell the hub now and then, so that a process waits for a slow reader of our output."""
+        copy = self._by_process[message.process]
+        copy.shown += c.weight(message.text)
+        if copy.shown > SHOWN_STEP:
+            self._connection.send(c.Shown(message.process, copy.shown))
+            copy.shown = 0
 
     def _launched(self, event: c.Launched) -> None:
         copy = self._copies[event.request]

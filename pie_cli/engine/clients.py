@@ -46,10 +46,12 @@ class Clients:
     def __contains__(self, client: Client) -> bool:
         return self._known.get(client.identity) is client
 
-    def send(self, client: Client, message: c.FromHub) -> None:
-        """Send; a client that is gone misses it."""
-        if client in self:
-            self._send(client.identity, message)
+    def send(self, client: Client, message: c.FromHub) -> bool:
+        """Send; False when the client is gone, and misses it."""
+        if client not in self:
+            return False
+        self._send(client.identity, message)
+        return True
 
     def broadcast(self, message: c.FromHub) -> None:
         for identity in self._known:

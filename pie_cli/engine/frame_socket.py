@@ -30,7 +30,9 @@ class FrameSocket:
         self._on_frame, self._on_room, self._on_fault = on_frame, on_room, on_fault
         self._reader = frames.FrameReader()
         self._budget = quotas.ReadBudget(self._loop.time())
-        self._pause: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None  # beyond its budget
+        self._held = False  # its client is behind
+        self._finished = False  # nothing more will be read
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_size = 0
         self._max_unread = quotas.MAX_UNREAD
@@ -58,9 +60,15 @@ class FrameSocket:
         if self._unwritten_size > self._max_unread:
             self._on_fault(endings.does_not_read(self._unwritten_size))
 
+    def hold(self, held: bool) -> None:
+        """Whether to leave unread what the process writes."""
+        if held != self._held:
+            self._held = held
+            self._read_or_wait()
+
     def drain(self) -> None:
         """Read all that the process left behind; it has ended."""
-        self._stop_reading()
+        self._finish_reading()
         while self._sock.fileno() >= 0 and (data := self._receive()):
             if not self._feed(data):
                 return
@@ -68,7 +76,7 @@ class FrameSocket:
     def close(self) -> None:
         if self._sock.fileno() < 0:
             return
-        self._stop_reading()
+        self._finish_reading()
         self._loop.remove_writer(self._sock)
         self._unwritten.clear()
         self._unwritten_size = 0
@@ -101,7 +109,7 @@ class FrameSocket:
         if data is None:
             return
         if not data:
-            self._stop_reading()
+            self._finish_reading()
             return
         self._feed(data)
 
@@ -121,22 +129,30 @@ class FrameSocket:
                 num_frames += 1
                 self._on_frame(kind, body)
         except ProtocolError as error:
-            self._stop_reading()
+            self._finish_reading()
             self._on_fault(endings.broke_protocol(str(error)))
             return False
         pause = self._budget.spend(len(data), num_frames, self._loop.time())
-        if pause and self._sock.fileno() >= 0:
-            self._stop_reading()
+        if pause and not self._pause and not self._finished:
             self._pause = self._loop.call_later(pause, self._resume)
+            self._read_or_wait()
         return True
 
     def _resume(self) -> None:
         self._pause = None
-        self._loop.add_reader(self._sock, self._readable)
+        self._read_or_wait()
 
-    def _stop_reading(self) -> None:
+    def _finish_reading(self) -> None:
+        self._finished = True
         if self._pause:
             self._pause.cancel()
             self._pause = None
-        if self._sock.fileno() >= 0:
+        self._read_or_wait()
+
+    def _read_or_wait(self) -> None:
+        if self._sock.fileno() < 0:
+            return
+        if self._finished or self._held or self._pause:
             self._loop.remove_reader(self._sock)
+        else:
+            self._loop.add_reader(self._sock, self._readable)

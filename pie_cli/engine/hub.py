@@ -107,8 +107,8 @@ class Hub:
 
     # ---- what processes need
 
-    def tell(self, client: Client, message: c.FromHub) -> None:
-        self.clients.send(client, message)
+    def tell(self, client: Client, message: c.FromHub) -> bool:
+        return self.clients.send(client, message)
 
     def relay(self, number: int, commands: bytes) -> None:
         self.worker.relay(number, commands)
@@ -131,6 +131,9 @@ class Hub:
             case c.CloseInput(id):
                 if process := self._by_id.get(id):
                     process.close_inbox()
+            case c.Shown(id, size):
+                if process := self._by_id.get(id):
+                    process.shown(size)
             case c.Kill(ids, interrupted):
                 self._kill(client, ids, interrupted)
             case c.List():
@@ -190,7 +193,11 @@ class Hub:
 
     def _on_client_gone(self, client: Client) -> None:
         for process in list(self._by_id.values()):
-            if process.client is client and not process.run.detach:
+            if process.client is not client:
+                continue
+            if process.run.detach:
+                process.client_gone()
+            else:
                 process.end(endings.client_gone())
         self._wait_for_idleness()
 
@@ -201,8 +208,8 @@ class Hub:
         try:
             if exit := await self._live(process):
                 process.exited(exit)
-        except LaunchError as error:
-            process.fail(endings.not_launched(str(error)))
+        except (LaunchError, OSError) as error:  # no descriptors left, for one
+            process.fail(endings.not_launched(f"the process could not be launched: {error}"))
         del self._by_number[process.number]
         self._stats.pop(process.number, None)
         self._wait_for_idleness()

@@ -19,7 +19,7 @@ from pie_cli.engine.endings import Ending
 from pie_cli.engine.frame_socket import FrameSocket
 from pie_cli.engine.inboxes import Inbox
 from pie_cli.engine.launcher import Exit, Launched, Launcher
-from pie_cli.engine.quotas import Meter
+from pie_cli.engine.quotas import MAX_UNSHOWN, Meter
 
 EXIT_SECONDS = 5.0  # that a process may take to leave after its terminal event
 
@@ -29,7 +29,7 @@ class Owner(Protocol):
 
     launcher: Launcher
 
-    def tell(self, client: Client, message: c.FromHub) -> None: ...
+    def tell(self, client: Client, message: c.FromHub) -> bool: ...
     def relay(self, number: int, commands: bytes) -> None: ...
     def told_its_end(self, process: "Process") -> None: ...
 
@@ -51,9 +51,7 @@ class Process:
         self._launched: Launched | None = None
         self._socket: FrameSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
-        if run.timeout is not None:
-            ending = endings.timed_out(run.timeout)
-            self._timer = self._loop.call_later(run.timeout, self.end, ending)
+        self._unshown = 0  # what its client has not dealt with
 
     @property
     def state(self) -> str:
@@ -82,6 +80,8 @@ class Process:
         self._socket.write(frames.pack(frames.HUB, codec.encode(launch)), trusted=True)
         if self.ended:
             self._kill()
+        elif (timeout := self.run.timeout) is not None:
+            self._timer = self._loop.call_later(timeout, self.end, endings.timed_out(timeout))
 
     def end(self, ending: Ending) -> None:
         """Kill it; its client hears of `ending` once it is gone. The first reason counts."""
@@ -131,6 +131,16 @@ class Process:
         self.inbox.close()
         self._feed_inbox()
 
+    def shown(self, size: int) -> None:
+        """Its client is that much less behind."""
+        self._unshown -= size
+        self._socket.hold(self._unshown > MAX_UNSHOWN)
+
+    def client_gone(self) -> None:
+        """A detached process goes on; nobody is behind any more."""
+        if self._socket:
+            self._socket.hold(False)
+
     def _feed_inbox(self) -> None:
         taken = 0
         while self.receiving and self._socket.has_room and (message := self.inbox.next()):
@@ -153,9 +163,9 @@ class Process:
         now = time.time()
         match message:
             case m.Send(is_json, text):
-                self._tell(c.Sent(self.id, now, is_json, text))
+                self._tell_text(c.Sent(self.id, now, is_json, text))
             case m.Output(stream, text):
-                self._tell(c.Printed(self.id, now, stream, text))
+                self._tell_text(c.Printed(self.id, now, stream, text))
                 if not self._output.add(len(text.encode())):
                     self.end(endings.beyond_output(self._output.limit))
             case m.Receiving():
@@ -179,5 +189,11 @@ class Process:
     def _kill(self) -> None:
         self._owner.launcher.kill(self._launched.launch_id, signal.SIGKILL)
 
-    def _tell(self, message: c.FromHub) -> None:
-        self._owner.tell(self.client, message)
+    def _tell_text(self, message: c.Sent | c.Printed) -> None:
+        if self._tell(message):
+            self._unshown += c.weight(message.text)
+            self._socket.hold(self._unshown > MAX_UNSHOWN)
+
+    def _tell(self, message: c.FromHub) -> bool:
+        """Whether its client is still there."""
+        return self._owner.tell(self.client, message)

@@ -12,6 +12,7 @@ BURST_BYTES = 128 << 20
 MESSAGES_PER_SECOND = 20_000
 BURST_MESSAGES = 40_000
 MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
+MAX_UNSHOWN = 8 << 20  # of what a client was told, above which its process is not read
 INBOX_ROOM = 1 << 20  # bytes waiting for a process, above which its inbox holds messages back
 
 

@@ -67,7 +67,10 @@ class Engine:
         return json.loads(self.pie("ps", "--json").stdout)
 
     def wait_for_process(self) -> dict:
-        return wait_until(lambda: next(iter(self.processes()), None))
+        """The facts of a process that runs, once there is one."""
+        return wait_until(
+            lambda: next((row for row in self.processes() if row["state"] == "running"), None)
+        )
 
     def engine_pid(self, part: str) -> int:
         """The process id of a part of the engine: `worker` or `zygote`."""

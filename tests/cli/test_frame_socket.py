@@ -1,0 +1,145 @@
+"""One inferlet's socket: caps, budgets and partial writes, with a socket pair in one loop."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from ipc import frames
+from pie_cli.engine import quotas
+from pie_cli.engine.frame_socket import FrameSocket
+
+
+class Peer:
+    """The inferlet's end, and what the hub's end reported."""
+
+    def __init__(self) -> None:
+        ours, self.sock = socket.socketpair()
+        ours.setblocking(False)
+        self.sock.setblocking(False)
+        self.frames: list[tuple[int, bytes]] = []
+        self.faults: list[str] = []
+        self.num_rooms = 0
+        self.hub = FrameSocket(ours, self._frame, self._room, self._fault)
+
+    def _frame(self, kind: int, body: bytes) -> None:
+        self.frames.append((kind, body))
+
+    def _room(self) -> None:
+        self.num_rooms += 1
+
+    def _fault(self, ending) -> None:
+        self.faults.append(ending.message)
+
+    async def read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += await asyncio.get_running_loop().sock_recv(self.sock, size - len(data))
+        return data
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def with_peer(test: Callable) -> Callable[[pytest.MonkeyPatch], None]:
+    """The async test, run in a loop of its own with a peer."""
+
+    async def run(monkeypatch: pytest.MonkeyPatch) -> None:
+        peer = Peer()
+        try:
+            await test(peer, monkeypatch)
+        finally:
+            peer.hub.close()
+            peer.sock.close()
+
+    def run_test(monkeypatch: pytest.MonkeyPatch) -> None:
+        asyncio.run(run(monkeypatch))
+
+    return run_test
+
+
+@with_peer
+async def test_frames_arrive_whole_whatever_their_pieces(peer, _):
+    data = frames.pack(frames.ENGINE, b"abc") + frames.pack(frames.HUB, b"")
+    for byte in data:
+        peer.sock.send(bytes([byte]))
+        await settle()
+    assert peer.frames == [(frames.ENGINE, b"abc"), (frames.HUB, b"")]
+
+
+@with_peer
+async def test_what_does_not_fit_is_written_when_the_process_reads(peer, _):
+    data = bytes(range(256)) * (40 << 10)
+    peer.hub.write(data)
+    peer.hub.write(b"end")
+    assert not peer.hub.has_room
+    assert await peer.read(len(data) + 3) == data + b"end"
+    await settle()
+    assert peer.hub.has_room and peer.num_rooms > 0
+
+
+@with_peer
+async def test_a_process_that_never_reads_is_at_fault_once_beyond_the_cap(peer, _):
+    peer.hub._max_unread = 1 << 20
+    peer.hub.write(bytes(4 << 20), trusted=True)
+    assert not peer.faults
+    for _ in range(20):
+        peer.hub.write(bytes(100 << 10))
+        if peer.faults:
+            break
+    assert "unread" in peer.faults[0]
+
+
+@with_peer
+async def test_an_illegal_frame_is_a_fault_and_nothing_more_is_read(peer, _):
+    peer.sock.send(b"\xff\xff\xff\xff\x01" + frames.pack(frames.HUB, b"x"))
+    await settle()
+    assert "broke the protocol" in peer.faults[0]
+    peer.sock.send(frames.pack(frames.HUB, b"x"))
+    peer.hub.hold(True)
+    peer.hub.hold(False)
+    await settle()
+    assert peer.frames == []
+
+
+@with_peer
+async def test_a_held_process_is_not_read_until_it_is_released(peer, _):
+    peer.hub.hold(True)
+    peer.sock.send(frames.pack(frames.HUB, b"x"))
+    await settle()
+    assert peer.frames == []
+    peer.hub.hold(False)
+    await settle()
+    assert peer.frames == [(frames.HUB, b"x")]
+
+
+@with_peer
+async def test_beyond_its_budget_a_process_waits_and_then_goes_on(peer, monkeypatch):
+    monkeypatch.setattr(quotas.ReadBudget, "spend", lambda *_: 0.01)
+    for _ in range(3):
+        peer.sock.send(frames.pack(frames.HUB, b"x"))
+        await settle()
+    assert len(peer.frames) == 1
+    while len(peer.frames) < 3:
+        await asyncio.sleep(0.01)
+
+
+@with_peer
+async def test_drain_reads_what_an_ended_process_left_behind(peer, _):
+    peer.hub.hold(True)
+    peer.sock.send(frames.pack(frames.HUB, b"last"))
+    peer.sock.close()
+    peer.hub.drain()
+    assert peer.frames == [(frames.HUB, b"last")]
+
+
+def test_a_bucket_pays_back_at_its_rate():
+    bucket = quotas.Bucket(rate=10, burst=20, level=20, time=0.0)
+    assert bucket.spend(20, now=0.0) == 0
+    assert bucket.spend(5, now=0.0) == 0.5
+    assert bucket.spend(0, now=0.5) == 0
+    assert bucket.spend(20, now=100.0) == 0, "no more than the burst comes back"
+    assert bucket.spend(1, now=100.0) > 0
