@@ -9,7 +9,11 @@ import numpy as np
 from ipc.types import DType
 
 NUMPY = {DType.f32: np.float32, DType.i32: np.int32, DType.u32: np.uint32, DType.bool_: np.bool_}
-_RANGES = {DType.i32: (-(1 << 31), (1 << 31) - 1), DType.u32: (0, (1 << 32) - 1)}
+_RANGES = {
+    DType.f32: (-(1 << 128) + 1, (1 << 128) - 1),
+    DType.i32: (-(1 << 31), (1 << 31) - 1),
+    DType.u32: (0, (1 << 32) - 1),
+}
 _FROM_NUMPY = {"b": DType.bool_, "f": DType.f32, "i": DType.i32, "u": DType.u32}
 
 

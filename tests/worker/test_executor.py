@@ -18,7 +18,7 @@ from tests.eta_support import (
     traced,
 )
 from worker.eta import executor, random
-from worker.eta.kernels import KERNELS
+from worker.eta.kernels import KERNELS, Call
 
 
 def to_torch(value: np.ndarray) -> torch.Tensor:
@@ -73,3 +73,14 @@ def test_generator_draws_the_published_numbers(case):
     assert int(seed) % (1 << 64) == int(case["seed"], 16)
     assert agree(random.uniform(seed, j).numpy(), np.array(case["u"], np.float32), exact=True)
     assert agree(random.gumbel(seed, j).numpy(), np.array(case["gumbel"], np.float32), exact=False)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in OP_VECTORS if not is_error(case)], ids=lambda case: case["id"]
+)
+def test_the_branches_of_a_device_satisfy_the_vector_too(case, monkeypatch):
+    monkeypatch.setattr(Call, "on_host", property(lambda self: False))
+    stage = traced(stage_of(case))
+    fronts = {slot: channel.front[None] for slot, channel in enumerate(stage.channels)}
+    results = run_stacked(stage, fronts, 1)
+    assert disagreements(case, [result[0] for result in results]) == []

@@ -51,7 +51,8 @@ def skip(seed: Tensor, count: Tensor) -> Tensor:
 def uniform(seed: Tensor, j: Tensor) -> Tensor:
     """f32 draws in (0, 1) for element numbers j; seed and j broadcast."""
     shape = torch.broadcast_shapes(seed.shape, j.shape)
-    if seed.device.type != "cpu" or shape.numel() <= _BLOCK or j.dim() > 1:
+    is_table = seed.dim() == 2 and j.dim() == 1
+    if seed.device.type != "cpu" or shape.numel() <= _BLOCK or not is_table:
         return _draw(seed, j)
     draws = torch.empty(shape)
     rows = max(1, _BLOCK // shape[-1])
