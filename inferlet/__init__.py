@@ -17,7 +17,7 @@ from inferlet.forward import ForwardPass, StateGeometry
 from inferlet.pipeline import Pipeline
 from inferlet.working_set import WorkingSet
 
-__all__ = [
+__all__ = [  # noqa: PLE0604
     "Channel",
     "ChannelFull",
     "ForwardPass",

@@ -19,10 +19,7 @@ __all__ = [
 
 
 def _format() -> formats.Format:
-    runtime = handles.current()
-    if runtime.chat_format is None:
-        runtime.chat_format = formats.find(runtime.vocabulary)
-    return runtime.chat_format
+    return formats.of(handles.current().vocabulary)
 
 
 def _text(value: object, what: str) -> str:

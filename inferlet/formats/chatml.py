@@ -5,6 +5,7 @@ text and dropped reasoning come out as the template has them. Turns begin and en
 tokens: the ids of a whole rendering are those of its turns, one after the other.
 """
 
+from inferlet.errors import InferletError
 from inferlet.formats.template import Message, Template
 from inferlet.runtime.tokenizer import Vocabulary
 
@@ -22,6 +23,15 @@ def _turn(role: str, content: str) -> str:
 
 
 _SYSTEM, _USER = _message("system", "s"), _message("user", "u")
+
+
+def _after(start: str, whole: str) -> str:
+    """What a turn adds to the rendering of the turns before it."""
+    if not whole.startswith(start):
+        raise InferletError("this model's chat template renders old turns anew with each new one")
+    return whole[len(start) :]
+
+
 _BODY = "\u2042"  # a character that no template holds
 _REPLY = _message("assistant", _BODY)
 
@@ -30,7 +40,10 @@ class ChatML:
     """The fillers of contract section 3 for one model."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+        self._encode = vocabulary.encode
+        self._token_id = vocabulary.token_id
+        eos = vocabulary.named_token("eos_token")
+        self._end_ids = (vocabulary.token_id(eos), *vocabulary.end_ids)
         self._template = Template(vocabulary)
 
     @staticmethod
@@ -51,14 +64,14 @@ class ChatML:
     def user(self, text: str) -> list[int]:
         history = [_SYSTEM, _USER, _REPLY]
         whole = self._template.render([*history, _message("user", text)])
-        return self._encode(whole.removeprefix(self._template.render(history)))
+        return self._encode(_after(self._template.render(history), whole))
 
     def assistant(self, text: str) -> list[int]:
         """As the template has it in the middle of a history, where it may drop reasoning."""
         before = self._template.render([_SYSTEM, _USER])
         whole = self._template.render([_SYSTEM, _USER, _message("assistant", text), _USER])
         after = _turn("user", _USER["content"])
-        return self._encode(whole.removeprefix(before).removesuffix(after))
+        return self._encode(_after(before, whole).removesuffix(after))
 
     def system_thinking(self, text: str, effort: str) -> list[int]:
         if effort not in EFFORTS:
@@ -79,15 +92,10 @@ class ChatML:
         return self._encode(whole.rpartition(_BODY)[2])
 
     def stop_tokens(self) -> list[int]:
-        vocabulary = self._vocabulary
-        spelled = [CLOSE, END_OF_TEXT, vocabulary.named_token("eos_token")]
-        ids = [vocabulary.token_id(token) for token in spelled]
-        return sorted({number for number in (*ids, *vocabulary.end_ids) if number is not None})
+        ids = {self._token_id(CLOSE), self._token_id(END_OF_TEXT), *self._end_ids}
+        return sorted(ids - {None})
 
     def _cue(self, **options: bool) -> list[int]:
         messages = [_SYSTEM, _USER]
         whole = self._template.render(messages, cue=True, **options)
-        return self._encode(whole.removeprefix(self._template.render(messages, **options)))
-
-    def _encode(self, text: str) -> list[int]:
-        return self._vocabulary.encode(text)
+        return self._encode(_after(self._template.render(messages, **options), whole))

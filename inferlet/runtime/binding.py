@@ -7,6 +7,7 @@ retried; `commit` happens when the submit is accepted.
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from inferlet.channel import Channel
@@ -245,7 +246,7 @@ def check_tokens(tokens: list[int], label: str) -> None:
 
 
 def _check_indptr(fwd: ForwardPass, indptr: tuple[int, ...], num_rows: int) -> None:
-    rises = all(a <= b for a, b in zip(indptr, indptr[1:]))
+    rises = all(a <= b for a, b in pairwise(indptr))
     if len(indptr) < 2 or indptr[0] != 0 or indptr[-1] != num_rows or not rises:
         raise InferletError(
             f"`indptr` of {fwd._label} is {list(indptr)[:16]}: it starts with 0, never "
@@ -254,7 +255,7 @@ def _check_indptr(fwd: ForwardPass, indptr: tuple[int, ...], num_rows: int) -> N
 
 
 def _readout(fwd: ForwardPass, indptr: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    lanes = list(zip(indptr, indptr[1:]))
+    lanes = list(pairwise(indptr))
     if fwd._readout is not None:
         for index in fwd._readout:
             if not 0 <= index < indptr[-1]:

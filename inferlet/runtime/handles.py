@@ -15,7 +15,6 @@ from ipc.types import EngineInfo, ModelInfo
 
 if TYPE_CHECKING:
     from inferlet.channel import Channel
-    from inferlet.formats import Format
     from inferlet.runtime.conversation import Conversation
     from inferlet.runtime.fires import PipelineState
     from inferlet.runtime.tokenizer import Vocabulary
@@ -40,7 +39,6 @@ class Runtime:
         self.pipelines: dict[int, PipelineState] = {}
         self.channels: weakref.WeakValueDictionary[int, Channel] = weakref.WeakValueDictionary()
         self.programs: set[bytes] = set()  # ids that the worker has
-        self.chat_format: Format | None = None  # found when first asked for
         self.failure: MakeError | None = None  # the engine is gone
         self._numbers = {kind: itertools.count() for kind in ("channel", "pass", "set", "pipeline")}
 

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from inferlet import formats
 from inferlet.runtime import handles
 from inferlet.runtime.app import App
 from inferlet.runtime.conversation import Conversation
@@ -29,7 +30,7 @@ def preload(model_path: str | None) -> None:
     global _vocabulary
     _vocabulary = None if model_path is None else Vocabulary.load(Path(model_path))
     if _vocabulary is not None:
-        _vocabulary.encode("warm")  # what `tokenizers` makes on first use is shared too
+        formats.warm(_vocabulary)
 
 
 def run(fd: int) -> None:

@@ -5,6 +5,7 @@ A Ledger plays submits forward without changing anything, so that a refused fram
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,7 +115,7 @@ def lane_counts(
     tokens: list[int] | Channel, indptr: tuple[int, ...], skipped: int = 0
 ) -> list[LaneCount]:
     """What a fire appends to each lane, from the token cell that is `skipped` cells ahead."""
-    lanes = zip(indptr, indptr[1:])
+    lanes = pairwise(indptr)
     if not isinstance(tokens, Channel):
         present = (sum(t >= 0 for t in tokens[start:end]) for start, end in lanes)
         return [LaneCount(n, n, n) for n in present]

@@ -48,6 +48,7 @@ class Vocabulary:
         state = json.loads(tokenizer.to_str())
         self._is_byte_level = '"ByteLevel"' in json.dumps(state.get("decoder"))
         self._bytes: dict[int, bytes] = {}
+        self.chat_format: Any = None  # what `formats.of` found for the template
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":

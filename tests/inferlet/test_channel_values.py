@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inferlet import Channel, InferletError, dtype
-from inferlet.runtime.cells import decode, encode
+from inferlet.runtime.cells import encode
 from ipc.types import DType, TensorType
 from tests.inferlet.support import same
 
@@ -138,13 +138,6 @@ def test_an_int_out_of_range_is_a_value_error(kind, value):
 def test_bf16_rounds_to_nearest_even(value, bits):
     made = encode(value, TensorType(DType.bf16, ()), "a channel")
     assert int(made) == bits
-
-
-def test_bf16_comes_back_as_the_f32_that_it_is():
-    cell = TensorType(DType.bf16, (2,))
-    assert same(
-        decode(encode([1.5, -2], cell, "c").tobytes(), cell), np.array([1.5, -2], np.float32)
-    )
 
 
 def test_the_data_is_copied():

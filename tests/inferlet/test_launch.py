@@ -2,7 +2,6 @@
 
 import json
 import os
-
 import select
 import signal
 import socket
@@ -43,7 +42,7 @@ def live(fd):
         os.closerange(fd + 1, 256)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         launch.run(fd)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - pytest must not go on in the child
         traceback.print_exc(file=sys.__stderr__)
         os._exit(1)
     os._exit(0)
@@ -211,8 +210,10 @@ def test_main_may_be_written_in_several_ways(start, source, value):
             "cannot be shown",
         ),
         (
-            "import asyncio, sys\nasync def bye(): sys.exit('task')\n"
-            "async def main():\n asyncio.create_task(bye())\n await asyncio.sleep(60)",
+            (
+                "import asyncio, sys\nasync def bye(): sys.exit('task')\n"
+                "async def main():\n asyncio.create_task(bye())\n await asyncio.sleep(60)"
+            ),
             "SystemExit",
             "task",
         ),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class FunctionModel:
         self.slots[slots[slots >= 0]] = ids[slots >= 0]
         histories: list[list[int]] = []
         indptr, kv_lens = batch.query_indptr.tolist(), batch.kv_lens.tolist()
-        for lane, (start, end) in enumerate(zip(indptr, indptr[1:])):
+        for lane, (start, end) in enumerate(pairwise(indptr)):
             tokens = self.tokens(batch.page_table[lane].tolist(), kv_lens[lane])
             histories += [tokens[: len(tokens) - (end - row) + 1] for row in range(start, end)]
         rows = [self._logits(histories[row]) for row in batch.readout_rows.tolist()]

@@ -38,7 +38,7 @@ async def test_a_put_that_counted_on_an_unknown_failure_is_forgiven(hub):
     ws, pipe, feed = WorkingSet(), Pipeline(), Channel([1], dtype.i32)
     bad = Channel([1], dtype.i32)
     pipe.submit(appending(ws, [1], lambda: bad.put(constant([999], dtype.i32)))[0])
-    failing, result = appending(ws, bad, lambda: feed.take() * 1)
+    failing, _ = appending(ws, bad, lambda: feed.take() * 1)
     hub.is_silent = True
     feed.put(1)
     pipe.submit(failing)
