@@ -1,5 +1,6 @@
 """Errors that end a command, as messages and exit codes. What is not known here is a bug."""
 
+import re
 import sys
 import traceback
 
@@ -59,5 +60,6 @@ def _of_command_tree(failure: Exception) -> int | None:
         print(failure.format_message())
         return 0
     command = failure.ctx.command_path if failure.ctx else "pie"
-    error(failure.format_message().rstrip("."), f"`{command} --help` lists what it takes")
+    message = re.sub(r"'([^']*)'", r"`\1`", failure.format_message().rstrip("."))
+    error(message, f"`{command} --help` lists what it takes")
     return USAGE

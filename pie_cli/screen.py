@@ -66,7 +66,7 @@ class PlainScreen:
 
     def sent(self, event: c.Sent) -> None:
         if event.is_json:
-            self._write_line(event.text)
+            self._write_line(readable(event.text))
         elif self._style.stream:
             sys.stdout.write(event.text)
             sys.stdout.flush()
@@ -111,7 +111,7 @@ class PlainScreen:
         if self._style.raw and value.startswith('"'):
             return json.loads(value)
         if self._style.one_line or not sys.stdout.isatty() or not value.startswith(("{", "[")):
-            return value
+            return readable(value)
         return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
 
     def _write(self, text: str, kind: str) -> None:
@@ -206,6 +206,18 @@ def make_screen(options: Namespace) -> Screen:
         return DetachedScreen()
     several = options.copies is not None
     return PlainScreen(Style(options.raw, options.one_line or several, options.stream, several))
+
+
+def readable(value: str) -> str:
+    """JSON text with its characters as they are, where they can be written."""
+    if "\\u" not in value:
+        return value
+    text = json.dumps(json.loads(value), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return value
+    return text
 
 
 def describe(event: c.Error) -> str:

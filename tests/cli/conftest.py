@@ -128,8 +128,10 @@ def end_engine(engine: Engine) -> None:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """One engine for all tests that leave it as it was."""
+    """One running engine for all tests that leave it as it was."""
     engine = Engine(make_home(tmp_path_factory.mktemp("pie")), {})
+    started = engine.run("def main(): pass")
+    assert started.returncode == 0, started.stderr
     yield engine
     end_engine(engine)
 

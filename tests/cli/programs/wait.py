@@ -1,0 +1,7 @@
+"""Waits for a message for ever."""
+
+from inferlet import session
+
+
+async def main(input: dict) -> None:
+    await session.receive()
