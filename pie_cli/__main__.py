@@ -4,6 +4,7 @@ import os
 import sys
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
+HELP = {"-h", "--help"}
 
 
 def main() -> None:
@@ -31,8 +32,13 @@ def command(arguments: list[str]) -> int:
 
 def is_run(arguments: list[str]) -> bool:
     """Whether this is a launch, which does not wait for the command tree."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return own[:1] == ["run"] and len(own) > 1 and not {"-h", "--help"} & set(own)
+    own = own_words(arguments)
+    return own[:1] == ["run"] and len(own) > 1 and not HELP & set(own)
+
+
+def own_words(arguments: list[str]) -> list[str]:
+    """Those that are not the app's."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _run(arguments: list[str]) -> int:
@@ -43,8 +49,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _any_verb(arguments: list[str]) -> int:
-    from pie_cli.app import app
+    from pie_cli.app import app, help_text
 
+    if HELP & set(own_words(arguments)) and (text := help_text(arguments)):
+        print(text)
+        return 0
     code = app(arguments, prog_name="pie", standalone_mode=False)
     return code if isinstance(code, int) else 0
 

@@ -4,6 +4,8 @@ import typer
 
 from pie_cli import models, ps, run, run_options, serve
 
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(
     name="pie",
     help="Programs that drive a language model.",
@@ -11,7 +13,7 @@ app = typer.Typer(
     # Help is plain text: it is the same everywhere, and quick.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SETTINGS,
 )
 app.command("run")(run_options.typer_command(run.run))
 app.command()(serve.serve)
@@ -47,3 +49,23 @@ def _version() -> str:
 
         return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
     return metadata.version("pie")
+
+
+def help_text(words: list[str]) -> str | None:
+    """The help of the verb that `words` name before any option; None when there is none such.
+
+    Like the parser's, but without what it imports to check values.
+    """
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name="pie", **SETTINGS)
+    for word in words:
+        if word.startswith("-"):
+            break
+        verbs = getattr(command, "commands", None)
+        if verbs is None:  # an argument of the verb
+            break
+        if word not in verbs:
+            return None
+        command = verbs[word]
+        context = typer.Context(command, info_name=word, parent=context)
+    return command.get_help(context)
