@@ -37,6 +37,7 @@ class Scheduler:
         self.waves = 0
         self.waiting: dict[Pipeline, str] = {}  # why the head of a pipeline was not ready
         self.without_pages: list[Fire] = []  # ready but for pages
+        self._may_overtake = False
 
     def next_wave(self) -> Wave | None:
         """The next wave, with its pages taken; None when nothing is ready."""
@@ -46,9 +47,10 @@ class Scheduler:
         ready = list(self._in_turn())
         if not ready:
             return None
-        wave = Wave(self.waves + 1, [], [])
-        left = self._add_short(wave, ready)
-        self._add_long(wave, ready, left)
+        wave = self._fill(ready, may_overtake=False)
+        if not wave.segments:
+            # Nothing runs that could give pages back soon: better a younger fire than none.
+            wave = self._fill(ready, may_overtake=True)
         if not wave.segments:
             return None
         self.waves += 1
@@ -187,6 +189,14 @@ class Scheduler:
 
     # ---- rows and pages
 
+    def _fill(self, ready: list[Fire], may_overtake: bool) -> Wave:
+        self.without_pages.clear()
+        self._may_overtake = may_overtake
+        wave = Wave(self.waves + 1, [], [])
+        left = self._add_short(wave, ready)
+        self._add_long(wave, ready, left)
+        return wave
+
     def _add_short(self, wave: Wave, ready: list[Fire]) -> int:
         """Adds the short fires; gives the rows left for the long ones."""
         left = self.row_budget
@@ -220,15 +230,21 @@ class Scheduler:
         """Pages for the whole fire at once, so that no two passes wait for each other's half."""
         lanes = list(zip(fire.sets, fire.lane_rows))
         needed = sum(working_set.pages_needed(rows) for working_set, rows in lanes)
-        overtakes = any(other.order < fire.order for other in self.without_pages)
-        if needed > self.state.pool.num_free or (overtakes and needed > len(lanes)):
+        if needed > self.state.pool.num_free or self._overtakes(fire, needed - len(lanes)):
             self.without_pages.append(fire)
             self.waiting[fire.pipeline] = "waits for pages"
             return False
         for working_set, rows in lanes:
             wave.copies += working_set.extend(rows)
+        self.waiting.pop(fire.pipeline, None)
         fire.begun = True
         return True
+
+    def _overtakes(self, fire: Fire, pages_beyond: int) -> bool:
+        """Whether it would take more than a page for each lane from an older fire that waits."""
+        if self._may_overtake or pages_beyond <= 0:
+            return False
+        return any(other.order < fire.order for other in self.without_pages)
 
     def _served_go_last(self, wave: Wave) -> None:
         for segment in wave.segments:

@@ -121,7 +121,6 @@ def commit(state: State, fire: Fire) -> tuple[int, ...]:
         run.next_fire = None
         run.started += 1
         run.undo.append(Undo(fire.seq, changes, lengths))
-        forget_undo(run)
         if run.started == run.budget:
             end_run(state, pipeline, run)
     leave_if_idle(state, pipeline)
@@ -227,7 +226,7 @@ def end_run(state: State, pipeline: Pipeline, run: Run) -> None:
 
 
 def forget_undo(run: Run) -> None:
-    """Drops the records of fires that no Stop can name."""
+    """More credits came: drops the records of fires that no Stop can name any more."""
     while run.undo and run.undo[0].seq < run.first_undoable:
         run.undo.popleft()
 

@@ -133,6 +133,40 @@ TestChannels = Channels.TestCase
 TestChannels.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
+def test_any_number_of_cells_may_be_put_for_fires_that_are_accepted() -> None:
+    bench = Bench()
+    client = bench.client()
+    source, sink = client.channel(PAIR, 1), client.channel(PAIR, 1)
+    stage = client.stage(_moving("take"), source, sink)
+    pass_id = client.define_pass(
+        [1], [client.working_set()], readout=[[]], epilogue=stage, has_results=False
+    )
+    pipeline = client.pipeline()
+    client.say(m.Watch(sink))
+    for value in range(40):  # the host counts what accepted fires will pop
+        client.put(source, [value, 1])
+        client.submit(pipeline, pass_id)
+    bench.settle()
+    cells = [array("i", cell)[0] for event in client.fired() for _, cell in event.cells]
+    assert cells == [2 * value for value in range(40)]
+
+
+def test_a_run_waits_while_a_ring_is_full() -> None:
+    bench = Bench()
+    client = bench.client()
+    source, sink = client.channel(PAIR, 1, [1, 1]), client.channel(PAIR, 2)
+    stage = client.stage(_moving("read"), source, sink)
+    pass_id = client.define_pass(
+        [1], [client.working_set()], readout=[[]], epilogue=stage, has_results=False
+    )
+    client.run(client.pipeline(), pass_id, 5)
+    bench.settle()
+    assert len(client.fired()) == 2
+    client.say(m.Watch(sink))
+    bench.settle()
+    assert len(client.fired()) == 5
+
+
 def _write(rings: DeviceRings, base: int, *values: int) -> None:
     for place, value in enumerate(values):
         rings.write(PAIR, base + place, array("i", [value, value]).tobytes())

@@ -220,6 +220,25 @@ def test_absent_rows_take_no_slot_and_give_zeros(bench: Bench, where: str) -> No
     assert [got.tolist()[0], got.tolist()[2]] == expected
 
 
+def test_absent_rows_give_zeros_whatever_the_output_head_makes_of_zeros(bench: Bench) -> None:
+    model = bench.engine.launcher.model
+    head = model.logits
+    model.logits = lambda hidden: head(hidden) + 1.0
+    client, _, _ = _fed_by_device(bench, [3, -1], [0, 1], "ring")
+    got = memoryview(client.fired()[-1].results[0]).cast("f", (2, 64)).tolist()
+    assert set(got[1]) == {0.0} and set(got[0]) != {0.0}
+
+
+def test_absent_rows_do_not_shift_the_rows_of_others_in_the_wave(bench: Bench) -> None:
+    client, held, pipeline = _fed_by_device(bench, [3, -1, 1, -1], [0, 2], "prologue")
+    chat = Chat(bench.client(), PROMPTS[1])
+    client.submit(pipeline, 0)  # its rows come before those of the chat
+    chat.start()
+    bench.settle()
+    assert client.length(held) == 4
+    assert chat.tokens == EXPECTED[1][:1]
+
+
 def test_a_pass_of_absent_rows_only_computes_nothing_but_still_fires(bench: Bench) -> None:
     client, held, _ = _fed_by_device(bench, [-1, -1], [1], "ring")
     assert client.fired()[-1].appended == (0,)
