@@ -196,7 +196,6 @@ FromHub = (
 )  # fmt: skip
 
 
-
 def weight(text: str) -> int:
     """What a Sent or Printed counts in Shown: its text, and what any message costs."""
     return len(text) + 64

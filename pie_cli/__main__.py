@@ -24,7 +24,7 @@ def command(arguments: list[str]) -> int:
         # Whoever read our output is gone; a flush at exit must not fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - nothing may end as a bare traceback
         from pie_cli.failures import explain
 
         return explain(error)

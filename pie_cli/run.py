@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ipc import client as c
     from pie_cli.stdin_lines import StdinLines
 
+
 def run(options: Namespace) -> int:
     """Run an inferlet and print what it returns. What follows `--` is its input.
 
@@ -41,9 +42,7 @@ def check(options: Namespace) -> None:
         raise UsageError("`--events` and `--stream` both say what stdout is", "choose one")
 
 
-def make_runs(
-    options: Namespace, value: dict[str, Any], files: dict[str, bytes]
-) -> "list[c.Run]":
+def make_runs(options: Namespace, value: dict[str, Any], files: dict[str, bytes]) -> "list[c.Run]":
     """One Run for each copy. Raises UsageError."""
     from ipc import client as c
     from pie_cli.app_source import read_app, read_modules

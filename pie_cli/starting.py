@@ -69,9 +69,7 @@ def _start_lock(folder: settings.EngineFolder) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _start(
-    folder: settings.EngineFolder, model: str, path: str, keep_alive: float
-) -> Connection:
+def _start(folder: settings.EngineFolder, model: str, path: str, keep_alive: float) -> Connection:
     log = settings.new_log(model)
     command = [sys.executable, "-m", "pie_cli.engine.daemon", "--model", model]
     command += ["--model-path", path, "--log", str(log), "--keep-alive", str(keep_alive)]

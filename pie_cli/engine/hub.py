@@ -61,9 +61,7 @@ class EngineEnd:
 class Hub:
     """Owner of clients, processes, the worker and the zygote. Made inside a running loop."""
 
-    def __init__(
-        self, options: HubOptions, log: Callable[[str], None], on_ready: OnReady
-    ) -> None:
+    def __init__(self, options: HubOptions, log: Callable[[str], None], on_ready: OnReady) -> None:
         self._options, self._log, self._on_ready = options, log, on_ready
         self._loop = asyncio.get_running_loop()
         self.end: asyncio.Future[EngineEnd] = self._loop.create_future()

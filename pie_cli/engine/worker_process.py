@@ -153,6 +153,7 @@ def _spawn(command: list[str], log_path: str) -> subprocess.Popen:
 
     with open(log_path, "ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_hub,
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            preexec_fn=die_with_hub,  # noqa: PLW1509 - it makes two system calls
             start_new_session=True,  # a Ctrl-C in the terminal is for the hub alone
         )  # fmt: skip

@@ -46,7 +46,9 @@ def test_the_input_is_an_object_from_text_or_a_file(tmp_path):
     assert read_input(None) == {}
 
 
-@pytest.mark.parametrize("text", ["[1]", "1", "null", "{", "", "@/no/such", '{"a": Infinity}', "@/"])
+@pytest.mark.parametrize(
+    "text", ["[1]", "1", "null", "{", "", "@/no/such", '{"a": Infinity}', "@/"]
+)
 def test_other_input_is_refused(text):
     with pytest.raises(UsageError):
         read_input(text)
@@ -82,7 +84,8 @@ def test_options_may_stand_on_both_sides_of_the_app():
 
 
 @pytest.mark.parametrize(
-    "words", ["", "app.py other", "app.py --unknown", "app.py -n x", "app.py --timeout", "app.py --js"]
+    "words",
+    ["", "app.py other", "app.py --unknown", "app.py -n x", "app.py --timeout", "app.py --js"],
 )
 def test_options_that_are_not_there_are_refused(words):
     with pytest.raises(UsageError):

@@ -88,7 +88,7 @@ def test_kill_9_of_the_zygote_ends_its_processes_but_not_the_engine(waiting):
 
 
 def test_kill_9_of_an_inferlet_is_told_as_such(waiting):
-    engine, process, parts = waiting
+    engine, process, _ = waiting
     (inferlet,) = children(engine.engine_pid("zygote"))
     os.kill(inferlet, signal.SIGKILL)
     assert process.wait() == 137

@@ -26,7 +26,9 @@ def loaded_by(engine: Engine, *words: str) -> set[str]:
     return set(done.stdout.rpartition("LOADED ")[2].split())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["serve", "-h"], ["ps", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["run", "--help"], ["serve", "-h"], ["ps", "--help"]]
+)
 def test_help_loads_no_link_no_loop_and_nothing_to_draw_with(engine, words):
     loaded = loaded_by(engine, *words)
     assert "typer" in loaded

@@ -113,7 +113,7 @@ def test_more_lines_than_an_inbox_holds_all_arrive_in_order(engine):
 def test_stdin_is_not_read_before_the_app_asks(engine):
     app = engine.write("def main(input): return 1")
     done = subprocess.run(
-        f"{sys.executable} -m pie_cli run {app} >/dev/null; cat", shell=True, input="mine\n",
+        f"{sys.executable} -m pie_cli run {app} >/dev/null; cat", shell=True, check=True, input="mine\n",
         capture_output=True, text=True, env=engine.environment, cwd=ROOT,
     )  # fmt: skip
     assert done.stdout == "mine\n"
@@ -226,7 +226,7 @@ def main(input):
 """
     done = engine.run(app, "-n", 3)
     assert (done.returncode, done.stdout) == (1, "0\n2\n")
-    assert re.search(r"^error: app-\d+: ValueError: one$", done.stderr, re.M)
+    assert re.search(r"^error: app-\d+: ValueError: one$", done.stderr, re.MULTILINE)
 
 
 def test_a_detached_process_goes_on_and_its_name_is_taken(engine):
