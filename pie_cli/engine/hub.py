@@ -44,10 +44,7 @@ class HubOptions:
 
 def choose_tier(sandbox: str) -> selftest.Tier:
     """The tier to launch with. Raises SandboxUnavailable; blocks while a probe runs."""
-    tier = selftest.choose(unsafe_no_sandbox=sandbox == "none")
-    if sandbox == "full" and tier.name != "full":
-        raise selftest.SandboxUnavailable([f"`--sandbox full` is not to be had, only {tier.name}"])
-    return tier
+    return selftest.choose(unsafe_no_sandbox=sandbox == "none", only_full=sandbox == "full")
 
 
 @dataclass(frozen=True)
@@ -118,9 +115,11 @@ class Hub:
     # ---- clients
 
     def _on_client(self, client: Client, message: c.FromClient) -> None:
+        if self.end.done():  # no answer: the client starts the next engine once this one is gone
+            return
         match message:
             case c.Hello():
-                self._welcome(client, message)
+                self._welcome(client)
             case c.Run():
                 self._run(client, message)
             case c.Message(id, is_json, text):
@@ -140,7 +139,7 @@ class Hub:
                 self._log("asked to stop")
                 self.stop()
 
-    def _welcome(self, client: Client, hello: c.Hello) -> None:
+    def _welcome(self, client: Client) -> None:
         self._had_client = True
         self._wait_for_idleness()
         ready = self._ready is not None and self._zygote_up.is_set()

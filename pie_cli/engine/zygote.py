@@ -18,11 +18,12 @@ import time
 from collections.abc import Callable
 
 from pie_cli.engine import control
-from pie_cli.sandbox import linux, policy
+from pie_cli.sandbox import calls, linux, policy
 
 DEFAULT_ENTRY = "inferlet.runtime.launch:run"
 SETUP_FAILED = 70  # exit code of a child that could not be confined
 UNCAUGHT = 71  # exit code of a child whose entry function raised
+LOST_FIRST = 72  # exit code of a zygote whose children's namespace has ended
 
 # Loaded before the first fork, so that children share them and need not read files.
 PRELOADED = ("asyncio", "json", "mimetypes", "msgspec", "numpy", "tokenizers", "jinja2")
@@ -33,13 +34,20 @@ Entry = Callable[[int], int | None]
 class Zygote:
     """Answers Launch messages until its control socket closes; children then die by signal."""
 
-    def __init__(self, link: socket.socket, entry: Entry, confinement: linux.Confinement) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        entry: Entry,
+        confinement: linux.Confinement,
+        first: int | None,
+    ) -> None:
+        """`first`: the first process of the children's pid namespace."""
         self.link = link
         self.entry = entry
         self.confinement = confinement
-        self.pid = os.getpid()
+        self.first = first
         self.launch_ids: dict[int, int] = {}  # pid -> launch id
-        self.failures: dict[int, str] = {}  # pid -> why its setup failed
+        self.failures: dict[int, str] = {}  # launch id -> why its setup failed
         # Children write to it while they are set up, and only then: see `linux.enter`.
         self.failure_reader, self.failure_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.wakeup_reader, self.wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,13 +98,13 @@ class Zygote:
         code = SETUP_FAILED
         try:
             bounds = policy.Bounds(request.address_space, request.cpu, request.descriptors)
-            self.confinement.enter(bounds, {channel}, self.failure_writer, self.pid)
+            self.confinement.enter(bounds, {channel}, self.failure_writer)
             code = UNCAUGHT
             reseed_numpy()
             gc.enable()
             code = self.entry(channel) or 0
         except linux.SetupFailed as error:
-            line = f"{os.getpid()} {error}".replace("\n", " ")
+            line = f"{request.launch_id} {error}".replace("\n", " ")
             os.write(self.failure_writer, line.encode()[:512] + b"\n")  # < PIPE_BUF: atomic
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else UNCAUGHT
@@ -107,17 +115,20 @@ class Zygote:
 
     def reap(self) -> None:
         """Collect every child that has ended and report it."""
-        while self.launch_ids:
+        while self.launch_ids or self.first:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if not pid:
                 return
+            if pid == self.first:  # the kernel has killed all others; more cannot be made
+                os._exit(LOST_FIRST)
             self.read_failures()
+            launch_id = self.launch_ids.pop(pid)
             exited = control.Exited(
-                launch_id=self.launch_ids.pop(pid),
+                launch_id=launch_id,
                 status=os.waitstatus_to_exitcode(status),
                 cpu=usage.ru_utime + usage.ru_stime,
                 max_rss=usage.ru_maxrss * 1024,
-                setup_failed=self.failures.pop(pid, None),
+                setup_failed=self.failures.pop(launch_id, None),
             )
             control.send(self.link, exited)
 
@@ -127,8 +138,8 @@ class Zygote:
         except BlockingIOError:
             return
         for line in lines:
-            pid, _, reason = line.partition(" ")
-            self.failures[int(pid)] = reason
+            launch_id, _, reason = line.partition(" ")
+            self.failures[int(launch_id)] = reason
 
 
 def reseed_numpy() -> None:
@@ -199,20 +210,19 @@ def main(arguments: list[str], import_root: str) -> None:
     """Load, prepare the confinement, and serve. `import_root` is the folder of our packages."""
     options = parse(arguments)
     os.chdir("/")
-    linux.close_all_but({options.control})
+    calls.close_all_but({options.control})
     null_stdio()
     entry = preload(options.entry, options.model)
     forget_import_root(import_root)
-    readable = policy.readable_paths(package_folders())
-    confinement = linux.Confinement(options.tier, readable)
-    if options.tier != policy.NONE:
-        linux.drop_privileges()
+    confinement = linux.Confinement(options.tier, policy.readable_paths(package_folders()))
     check_single_threaded()
+    os.nice(policy.NICENESS)
     gc.collect()
     gc.disable()
     gc.freeze()  # a full collection in a child would touch, and so copy, every shared page
+    first = confinement.prepare_parent()
     link = socket.socket(fileno=options.control)
     link.setblocking(True)
     with contextlib.suppress(ConnectionError):  # the launcher is gone
-        Zygote(link, entry, confinement).serve()
+        Zygote(link, entry, confinement, first).serve()
     os._exit(0)  # at once: children die with us

@@ -1,33 +1,24 @@
-"""Enforces the policy on Linux: Landlock, seccomp, limits, capabilities.
+"""Enforces the policy on Linux: namespaces, Landlock, seccomp, limits, capabilities.
 
-A `Confinement` is prepared once, before any fork, since building needs files, helpers such as
-`ldconfig`, and time. `enter()` runs in each child and only makes system calls.
+A `Confinement` is made once, before any fork, since building needs files, helpers such as
+`ldconfig`, and time. `prepare_parent()` follows, and cannot be undone. `enter()` runs in each
+child and only makes system calls.
 Refuses to go on after a failure: the caller ends the process.
 """
 
-import ctypes
+import contextlib
 import errno
 import os
 import resource
-import signal
-import struct
 from collections.abc import Callable
+from typing import TypeVar
 
 import landlockpy
 import seccompy
 
-from pie_cli.sandbox import policy
+from pie_cli.sandbox import calls, namespaces, policy
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_CAPBSET_DROP = 24
-_PR_SET_NO_NEW_PRIVS = 38
-_PR_CAP_AMBIENT = 47
-_PR_CAP_AMBIENT_CLEAR_ALL = 4
-_CAPABILITY_VERSION_3 = 0x20080522
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+Result = TypeVar("Result")
 
 
 class SetupFailed(Exception):
@@ -41,24 +32,43 @@ class Confinement:
         if tier not in policy.TIERS:
             raise ValueError(f"unknown sandbox tier `{tier}`: use one of {policy.TIERS}")
         self.tier = tier
+        self.readable = readable
+        self.parent = os.getpid()  # as the children will see it
         self._ruleset: landlockpy.Ruleset | None = None
         self._filter: seccompy.Filter | None = None
+        # Children are named by the machine's numbers here, whatever their own namespace is.
+        self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         if tier == policy.NONE:
             return
         self._ruleset = build_ruleset(readable)
         self._filter = build_filter()
 
-    def enter(self, bounds: policy.Bounds, keep: set[int], failures: int, parent: int) -> None:
+    def prepare_parent(self) -> int | None:
+        """What this process does once for all its children: enter namespaces, lose capabilities.
+
+        Returns the pid of the namespaces' first process; when that ends, all children do.
+        Raises SetupFailed.
+        """
+        first = None
+        if self.tier == policy.FULL:
+            first = _step("namespaces", lambda: namespaces.enter(self.readable))
+            self.parent = 0  # we are outside their pid namespace
+        if self.tier != policy.NONE:
+            _step("capabilities", calls.drop_privileges)
+        return first
+
+    def enter(self, bounds: policy.Bounds, keep: set[int], failures: int) -> None:
         """Confine this process for good. Keeps the descriptors 0, 1, 2 and `keep`.
 
         `failures` is closed when all is done, so that later code cannot write to it.
         Raises SetupFailed; `failures` is then still open.
         """
-        _step("signals", reset_signals)
-        _step("parent", lambda: die_with(parent))
+        _step("signals", calls.reset_signals)
+        self._offer_to_oom_killer()
+        _step("parent", lambda: calls.die_with(self.parent))
         ruleset = {self._ruleset.fileno()} if self._ruleset else set()
         _step("stdio", lambda: os.dup2(1, 2))  # 0 and 1 are /dev/null already
-        _step("descriptors", lambda: close_all_but(keep | ruleset | {failures}))
+        _step("descriptors", lambda: calls.close_all_but(keep | ruleset | {failures}))
         for name, number, soft, hard in policy.resource_limits(bounds):
             _step(f"limit {name}", lambda: resource.setrlimit(number, (soft, hard)))  # noqa: B023
         if self._ruleset:
@@ -68,10 +78,21 @@ class Confinement:
             _step("seccomp", self._filter.load)
         os.close(failures)
 
+    def _offer_to_oom_killer(self) -> None:
+        """Short of memory, the kernel shall end an inferlet: never worker, hub or zygote for it.
 
-def _step(name: str, action: Callable[[], object]) -> None:
+        A courtesy, not a boundary: some containers do not let us.
+        """
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_CLOEXEC
+            score = os.open("self/oom_score_adj", flags, dir_fd=self._proc)
+            os.write(score, str(policy.OOM_SCORE).encode())
+            os.close(score)
+
+
+def _step(name: str, action: Callable[[], Result]) -> Result:
     try:
-        action()
+        return action()
     except Exception as error:
         raise SetupFailed(f"{name}: {error}") from error
 
@@ -119,59 +140,3 @@ def _condition(match: policy.Match) -> seccompy.ArgCmp:
         return seccompy.ArgCmp(match.argument, seccompy.CmpOp.EQ, match.equals)
     masked = seccompy.CmpOp.MASKED_EQ
     return seccompy.ArgCmp(match.argument, masked, match.equals, mask=match.mask)
-
-
-def reset_signals() -> None:
-    """Default dispositions, except SIGINT: a Ctrl-C is for the engine to act on."""
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def die_with(parent: int) -> None:
-    """Be killed when `parent` ends; forbid core dumps and tracing by others of our user."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _prctl(_PR_SET_DUMPABLE, 0)
-    if os.getppid() != parent:  # it ended before the first call
-        raise OSError("the zygote has ended")
-
-
-def close_all_but(keep: set[int]) -> None:
-    """Close every descriptor from 3 upwards that is not in `keep`."""
-    low = 3
-    for descriptor in sorted(number for number in keep if number >= low):
-        if descriptor > low:
-            _close_range(low, descriptor - 1)
-        low = descriptor + 1
-    _close_range(low, 0xFFFFFFFF)
-
-
-def _close_range(first: int, last: int) -> None:
-    if _libc.close_range(ctypes.c_uint(first), ctypes.c_uint(last), 0):
-        _raise("close_range")
-
-
-def drop_privileges() -> None:
-    """Give up every capability, now and through exec. The zygote does it once for its children."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    for capability in range(64):
-        # EINVAL ends the list of capabilities; EPERM: we have none that could be passed on.
-        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0):
-            break
-    header = struct.pack("=II", _CAPABILITY_VERSION_3, 0)
-    if _libc.capset(header, bytes(24)):
-        _raise("capset")
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0):
-        _raise(f"prctl {option}")
-
-
-def _raise(what: str) -> None:
-    number = ctypes.get_errno()
-    raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -8,10 +8,12 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-# Tiers, strongest first. `reduced`: Landlock, seccomp and limits. `none`: limits only.
+# Tiers, strongest first. `full`: namespaces besides all that follows. `reduced`: Landlock, seccomp,
+# limits, no capabilities. `none`: limits only.
+FULL = "full"
 REDUCED = "reduced"
 NONE = "none"
-TIERS = (REDUCED, NONE)
+TIERS = (FULL, REDUCED, NONE)
 
 # ---------------------------------------------------------------------------------------------
 # System calls. Everything that is not named here fails with EPERM.
@@ -86,12 +88,16 @@ _ZONES = "/usr/share/zoneinfo"
 
 def readable_paths(packages: list[str]) -> list[str]:
     """Directories and files that inferlets may read: the Python runtime and `packages` (folders
-    of importable packages). Never a home directory as a whole, never a model or a store."""
+    of importable packages). Never a home directory as a whole, never a model or a store.
+
+    Each by all names that the interpreter and the loader use, with symbolic links and without.
+    """
     paths = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     paths |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     paths |= {*site.getsitepackages(), *packages, *_library_folders(), *mapped_libraries(), _ZONES}
-    real = {os.path.realpath(path) for path in paths if path}
-    return sorted(path for path in real if os.path.exists(path) and not _is_too_wide(path))
+    names = {os.path.abspath(path) for path in paths if path}
+    names |= {os.path.realpath(name) for name in names}
+    return sorted(n for n in names if os.path.exists(n) and not _is_too_wide(os.path.realpath(n)))
 
 
 def _library_folders() -> list[str]:
@@ -122,6 +128,8 @@ _TOP_FOLDERS = frozenset(f"/{name}" for name in "bin etc home lib opt proc sys t
 # ---------------------------------------------------------------------------------------------
 # Limits
 
+NICENESS = 5  # of zygote and inferlets: the worker's threads come first
+OOM_SCORE = 500  # of inferlets, of 1,000: as if each used half of the machine's memory already
 
 @dataclass(frozen=True)
 class Bounds:

@@ -83,6 +83,15 @@ def children(pid: int) -> list[int]:
     return [int(child) for path in paths for child in path.read_text().split()]
 
 
+def pid_of_inferlet(zygote: int, inner: int) -> int:
+    """The number of an inferlet whose own namespace numbers it `inner`, among the spare ones."""
+    for pid in children(zygote):
+        status = Path(f"/proc/{pid}/status").read_text()
+        if int(status.partition("NSpid:")[2].splitlines()[0].split()[-1]) == inner:
+            return pid
+    raise AssertionError(f"no child of {zygote} is {inner} to itself")
+
+
 def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from tests.cli.conftest import Engine, children, is_gone, wait_until
+from tests.cli.conftest import ROOT, Engine, children, is_gone, pid_of_inferlet, wait_until
 
 HELLO = "def main(input): return 'hello'"
 WAIT = """
@@ -89,8 +91,8 @@ def test_kill_9_of_the_zygote_ends_its_processes_but_not_the_engine(waiting):
 
 def test_kill_9_of_an_inferlet_is_told_as_such(waiting):
     engine, process, _ = waiting
-    (inferlet,) = children(engine.engine_pid("zygote"))
-    os.kill(inferlet, signal.SIGKILL)
+    inner = int(process.stdout.readline())
+    os.kill(pid_of_inferlet(engine.engine_pid("zygote"), inner), signal.SIGKILL)
     assert process.wait() == 137
     assert "the process was ended from outside (SIGKILL)" in process.communicate()[1]
 
@@ -140,10 +142,22 @@ def test_serve_prints_one_ready_line_and_ends_with_ctrl_c(own_engine):
     assert server.communicate() == ("", "")
 
 
+WITHOUT_NAMESPACES = """
+import errno, os, sys, seccompy
+table = seccompy.Filter()
+table.errno("unshare", errno.EPERM)
+table.load()
+os.execv(sys.executable, [sys.executable, "-m", "pie_cli", *sys.argv[1:]])
+"""
+
+
 def test_serve_refuses_a_tier_that_the_machine_does_not_give(own_engine):
-    done = own_engine.pie("serve", "--sandbox", "full")
+    command = [sys.executable, "-c", WITHOUT_NAMESPACES, "serve", "--sandbox", "full"]
+    done = subprocess.run(
+        command, env=own_engine.environment, cwd=ROOT, capture_output=True, text=True, timeout=50
+    )
     assert done.returncode == 3
-    assert "`--sandbox full`" in done.stderr
+    assert "`--sandbox full`" in done.stderr and "unshare" in done.stderr
 
 
 def test_an_unknown_model_exits_2_and_starts_nothing(own_engine):

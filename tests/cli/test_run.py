@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pie_cli.sandbox import selftest
 from tests.cli.conftest import ROOT, wait_until
 
 TALK = """
@@ -82,10 +83,10 @@ def test_events_are_json_lines_with_the_fields_of_the_contract(engine):
     process = events[0]["process"]
     printed = "".join(e["text"] for e in events if e["event"] == "stdout")
     assert printed == "printed\n" and done.stderr == ""
-    base = {"process": process}
+    base, tier = {"process": process}, selftest.probe().name
     path = str(engine.home / "apps" / "app.py")
     assert [e for e in events if e["event"] != "stdout"] == [
-        {"event": "launched", **base, "app": path, "model": "fake", "sandbox": "reduced"},
+        {"event": "launched", **base, "app": path, "model": "fake", "sandbox": tier},
         {"event": "message", **base, "message": "hi "},
         {"event": "message", **base, "message": "there"},
         {"event": "message", **base, "message": {"a": 1}},

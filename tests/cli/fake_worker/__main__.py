@@ -1,4 +1,4 @@
-"""A worker without a model: `PIE_WORKER=tests.cli.fake_worker`. Echoes nothing, owns nothing.
+"""A worker without a model: `PIE_WORKER=tests.cli.fake_worker`. Sends back what it is sent.
 
 FAKE_WORKER: `slow` takes a second to load, `fail` reports LoadFailed, `crash` exits while loading.
 """
@@ -39,7 +39,9 @@ def main() -> int:
     while True:
         link.wait(None)
         while (message := link.receive()) is not None:
-            controls, _ = message
+            controls, batches = message
+            if batches:
+                link.send([], batches)
             if any(isinstance(control, m.Shutdown) for control in controls):
                 link.close()
                 return 0

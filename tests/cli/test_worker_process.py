@@ -1,0 +1,85 @@
+"""The worker's process and the link, from the hub's side."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from ipc import messages as m
+from ipc.types import Limits
+from pie_cli.engine.worker_process import WorkerOptions, WorkerProcess
+from tests.cli.conftest import ROOT, is_gone
+
+
+class Heard:
+    """A worker, and what it said. Made in a running loop."""
+
+    def __init__(self, folder) -> None:
+        self.reports, self.batches, self.deaths = [], [], []
+        self.log = str(folder / "log")
+        self.worker = WorkerProcess(
+            WorkerOptions("tests.cli.fake_worker", "fake", "/nowhere"),
+            f"ipc://{folder}/w.sock", self.log,
+            self.reports.append, lambda *batch: self.batches.append(batch), self.deaths.append,
+        )  # fmt: skip
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def ready(self) -> None:
+        await self.until(lambda: any(isinstance(x, m.Ready) for x in self.reports))
+
+
+@pytest.fixture(autouse=True)
+def packages(monkeypatch, clean_environment):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def test_all_that_is_sent_in_one_turn_of_the_loop_is_one_message(clean_environment):
+    async def run():
+        heard = Heard(clean_environment)
+        await heard.ready()
+        heard.worker.relay(1, b"a")
+        heard.worker.relay(2, b"b")
+        heard.worker.relay(1, b"c")
+        heard.worker.notify(m.ProcessStarted(1, Limits()))
+        await heard.until(lambda: len(heard.batches) == 3)
+        assert heard.batches == [(1, b"a"), (2, b"b"), (1, b"c")]
+        assert heard.worker.link.sent == 1
+        heard.worker.relay(2, b"d")
+        await heard.until(lambda: len(heard.batches) == 4)
+        assert heard.worker.link.sent == 2
+        await heard.worker.close()
+        assert is_gone(heard.worker.pid) and heard.deaths == []
+
+    asyncio.run(run())
+
+
+def test_the_death_of_the_worker_is_told_once_and_sends_do_not_wait(clean_environment):
+    async def run():
+        heard = Heard(clean_environment)
+        await heard.ready()
+        os.kill(heard.worker.pid, signal.SIGKILL)
+        await heard.until(lambda: heard.deaths)
+        heard.worker.relay(1, b"a")
+        await asyncio.sleep(0.05)
+        assert heard.deaths == ["SIGKILL"]
+        await heard.worker.close()
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_still_loads_is_ended_at_once(clean_environment, monkeypatch):
+    monkeypatch.setenv("FAKE_WORKER", "slow")
+
+    async def run():
+        heard = Heard(clean_environment)
+        await heard.until(lambda: heard.reports)
+        await heard.worker.close()
+        assert is_gone(heard.worker.pid)
+        assert not any(isinstance(report, m.Ready) for report in heard.reports)
+
+    asyncio.run(run())
