@@ -59,7 +59,6 @@ class Channel:
         self._inbox: Mailbox[Cell] = Mailbox(lambda cell: cell.data is not None)
         self._owed: deque[Cell] = deque()
         self._early: deque[bytes] = deque()  # cells that came before word of their fires
-        self._was_undone = False  # a run was stopped while the host watched
 
     @classmethod
     def from_(cls, values: Any, dtype: DType | None = None) -> "Channel":
@@ -191,20 +190,16 @@ class Channel:
             self._owed.append(cell)
         return cell
 
-    def _forget_undone(self, undone: Sequence[Cell]) -> None:
-        """A run was stopped: the cells of fires that were not delivered never were."""
-        if self._is_watched:
-            dead = set(map(id, undone))
-            self._owed = deque(cell for cell in self._owed if id(cell) not in dead)
-            self._early.clear()
-            self._was_undone = True
-
     def _pay(self, data: Sequence[bytes]) -> None:
-        """The cells that the engine held when the watch began, oldest first."""
+        """The cells that the engine held when the watch began, oldest first.
+
+        Both sides count the same fires in the same order, undone ones too. Those of fires that are
+        undone before word of them comes stay in `_early`: later fires bring their own cells.
+        """
         for value in data:
             if self._owed:
                 self._owed.popleft().data = value
-            elif not self._was_undone:  # else nothing but undone fires can have made it
+            else:
                 self._early.append(value)
         self._inbox.wake()
 

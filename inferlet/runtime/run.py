@@ -153,7 +153,6 @@ class Run:
         """The exact stop. Goes ahead of whatever the program sends next; nobody waits for it."""
         self.pipeline.run = None
         self._hold_sets(-1)
-        self._undo()
         if self.pipeline.failure is None and self.num_delivered < self._budget:
             self._stop()
         self.pipeline.wake()
@@ -163,15 +162,6 @@ class Run:
         if self._has_started:
             last_seq = self._first_seq + (self.num_delivered - self._start) - 1
             self._runtime.command(m.Stop(self.pipeline.number, last_seq))
-
-    def _undo(self) -> None:
-        """Forgets what arrived beyond the last delivered fire."""
-        undone = [cell for _, arrived in self._arrived for _, cell in arrived if cell is not None]
-        for channel, effect in self.bound.effects.items():
-            if effect.appends:
-                channel._forget_undone(undone)
-        self._arrived.clear()
-        self._failure = None
 
     def _hold_sets(self, change: int) -> None:
         """The run's working sets are busy while it lasts."""
@@ -202,7 +192,8 @@ class Run:
             self._runtime.command(command)
             return
         self._stop()
-        self._undo()
+        self._arrived.clear()
+        self._failure = None
         self._runtime.command(command)
         self._begin()
         if num_possible(self.bound, self._sets):  # else `on_token` makes room before it returns
