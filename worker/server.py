@@ -48,10 +48,14 @@ class Server:
             self._drop(process, Failure(violation.code, str(violation)))
         except ProtocolError as error:
             self._drop(process, Failure(ErrorCode.INVALID_COMMAND, f"unreadable command: {error}"))
-        except Exception:  # a bug of ours must not reach other processes
-            log.exception("process %d: a command could not be carried out", process.number)
-            failure = Failure(ErrorCode.INVALID_COMMAND, "the engine could not carry out a command")
-            self._drop(process, failure)
+        except Exception:
+            self._bug(process)
+
+    def _bug(self, process: Process) -> None:
+        """A bug of ours must not reach other processes."""
+        log.exception("process %d: a command could not be carried out", process.number)
+        failure = Failure(ErrorCode.INVALID_COMMAND, "the engine could not carry out a command")
+        self._drop(process, failure)
 
     def _drop(self, process: Process, failure: Failure) -> None:
         log.warning("process %d is dropped: %s", process.number, failure.message)
