@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from pie_cli.engine import control
 
@@ -63,22 +62,6 @@ class Launched:
     sock: socket.socket
     exited: "asyncio.Future[Exit]"
     pid: int | None = None  # known a moment after the launch
-
-
-class _Bounds(NamedTuple):
-    """What the zygote is told of a Limits."""
-
-    memory: int
-    cpu: int
-    descriptors: int
-
-    @classmethod
-    def of(cls, limits: Limits) -> "_Bounds":
-        return cls(limits.memory, limits.cpu, limits.descriptors)
-
-
-# Limits are set before a process waits; other limits than the default ones get a new process.
-_SPARE_BOUNDS = _Bounds.of(Limits())
 
 
 @dataclass
@@ -186,13 +169,14 @@ class Launcher:
         """A process, spare or new. Its confinement may still be under way when this returns."""
         if not self._link:
             raise LaunchError("the zygote is not running")
-        child = self._take_spare(_Bounds.of(limits)) or self._order(_Bounds.of(limits))
+        child = self._take_spare() if _are_default(limits) else None
+        child = child or self._order(limits)
         self._refill()
         return child.launched
 
-    def _take_spare(self, bounds: _Bounds) -> _Child | None:
-        """The oldest spare process that has not ended, if these are the limits that it has."""
-        while self._spares and bounds == _SPARE_BOUNDS:
+    def _take_spare(self) -> _Child | None:
+        """The oldest spare process that has not ended."""
+        while self._spares:
             child = self._spares.popleft()
             if not child.launched.exited.done():
                 return child
@@ -202,9 +186,9 @@ class Launcher:
     def _refill(self) -> None:
         """Order spares for those taken. Not for those that ended: whatever it was may go on."""
         while self._link and len(self._spares) < self.num_spares:
-            self._spares.append(self._order(_SPARE_BOUNDS))
+            self._spares.append(self._order(Limits()))
 
-    def _order(self, bounds: _Bounds) -> _Child:
+    def _order(self, limits: Limits) -> _Child:
         """Ask the zygote for one process."""
         self._last_id += 1
         ours, theirs = socket.socketpair()
@@ -212,8 +196,8 @@ class Launcher:
         exited = asyncio.get_running_loop().create_future()
         child = _Child(Launched(self._last_id, ours, exited))
         self._children[self._last_id] = child
-        size = self._base_size + bounds.memory
-        message = control.Launch(self._last_id, size, bounds.cpu, bounds.descriptors)
+        size = self._base_size + limits.memory
+        message = control.Launch(self._last_id, size, limits.cpu, limits.descriptors)
         self._unsent.append((message, theirs.detach()))
         self._send_launches()
         return child
@@ -327,6 +311,14 @@ class Launcher:
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
+
+
+def _are_default(limits: Limits) -> bool:
+    """Whether a spare has them: limits are set before a process waits, and cannot be changed."""
+    default = Limits()
+    return (limits.memory, limits.cpu, limits.descriptors) == (
+        default.memory, default.cpu, default.descriptors,
+    )  # fmt: skip
 
 
 async def _ready(link: socket.socket) -> None:

@@ -73,8 +73,14 @@ def children(pid: int) -> set[int]:
     return {child for child, parent in _parents().items() if parent == pid}
 
 
-def inferlets(home: Path) -> set[int]:
-    return children(zygote(home))
+def inferlet(home: Path, inner: int) -> int:
+    """The pid of an inferlet whose own namespace numbers it `inner`; others may be spare ones."""
+    return next(pid for pid in children(zygote(home)) if _inner_number(pid) == inner)
+
+
+def _inner_number(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("NSpid:")[2].splitlines()[0].split()[-1])
 
 
 def kill(pid: int) -> None:

@@ -35,11 +35,14 @@ class Arena:
     """Runs functions of `attacks` in children of one zygote."""
 
     def __init__(
-        self, tier: str = policy.REDUCED, entry: str = "tests.sandbox.attacks:run"
+        self,
+        tier: str = policy.REDUCED,
+        entry: str = "tests.sandbox.attacks:run",
+        num_spares: int = 0,
     ) -> None:
         self.loop = asyncio.new_event_loop()
         self.deaths = 0
-        self.launcher = Launcher(tier, None, None, entry=entry, on_death=self._died)
+        self.launcher = Launcher(tier, None, None, entry=entry, on_death=self._died, num_spares=num_spares)
         self.run(self.launcher.start())
 
     def _died(self) -> None:

@@ -24,18 +24,36 @@ def probe_without(call: str) -> selftest.Tier:
     return selftest.judge(json.loads(done.stdout))
 
 
-def test_this_machine_gives_the_reduced_tier():
+def test_this_machine_gives_the_full_tier():
     tier = selftest.probe()
-    assert tier.name == policy.REDUCED, tier
-    assert tier.description.startswith("reduced (landlock ")
+    if tier.name == policy.REDUCED and "leave the namespaces" in tier.missing[0]:
+        pytest.skip(f"no user namespaces here: {tier.missing}")
+    assert tier.name == policy.FULL, tier
+    assert tier.description.startswith("full (namespaces, landlock ")
     assert tier.facilities["landlock"] >= 1
     assert not tier.missing
+
+
+@pytest.mark.parametrize("call", ["unshare", "pivot_root", "open_tree"])
+def test_without_namespaces_the_tier_is_reduced_and_says_why(call):
+    tier = probe_without(call)
+    assert tier.name == policy.REDUCED
+    assert f"{call}" in tier.description
+    assert tier.missing[0].startswith("namespaces: could not ")
+
+
+def test_insisting_on_full_refuses_less_and_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(selftest, "probe", lambda: probe_without("unshare"))
+    assert selftest.choose().name == policy.REDUCED
+    with pytest.raises(selftest.SandboxUnavailable, match="`--sandbox full`.*unshare") as refusal:
+        selftest.choose(only_full=True)
+    assert "`--sandbox auto`" in refusal.value.hint
 
 
 def test_without_landlock_there_is_no_tier():
     tier = probe_without("landlock_create_ruleset")
     assert (tier.name, tier.missing) == (policy.NONE, ["Landlock is missing"])
-    assert tier.facilities == {"landlock": 0, "seccomp": 1}
+    assert (tier.facilities["landlock"], tier.facilities["seccomp"]) == (0, 1)
 
 
 def test_without_seccomp_there_is_no_tier():
@@ -59,7 +77,14 @@ def test_a_confinement_that_leaks_is_no_tier(leak, words):
     assert any(words in missing for missing in tier.missing)
 
 
+def test_namespaces_that_leak_are_not_full():
+    tier = selftest.judge(json.loads(run_leaking("whole_tree")))
+    assert tier.name == policy.REDUCED
+    assert "a confined process could see that a file exists" in tier.missing
+
+
 LEAKS = {
+    "whole_tree": "namespaces.topmost = lambda paths: ['/']",
     "open_filter": "linux.build_filter = lambda: seccompy.Filter()",
     "wide_ruleset": "policy.readable_paths = lambda packages: ['/']",
 }
@@ -68,7 +93,7 @@ LEAKS = {
 def run_leaking(leak: str) -> bytes:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import seccompy; "
-        f"from pie_cli.sandbox import linux, policy, selftest; {LEAKS[leak]}; selftest.main()"
+        f"from pie_cli.sandbox import linux, namespaces, policy, selftest; {LEAKS[leak]}; selftest.main()"
     )
     command = [sys.executable, "-I", "-c", script, selftest.probe_command()[-1]]
     return subprocess.run(command, capture_output=True, timeout=30, check=True).stdout
