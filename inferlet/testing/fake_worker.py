@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from inferlet.testing import reference
 from inferlet.testing.definitions import NUMPY
+from inferlet.testing.fake_fire import Execution, FireFailed
 from ipc import messages as m
 from ipc.accounting import ChannelEffect, fire_effects
-from ipc.errors import ErrorCode, Failure
+from ipc.errors import Failure
 from ipc.eta import encode
 from ipc.eta.graph import Program
-from ipc.types import BoundProgram, EngineInfo, ModelInfo, PassSpec, TensorType
+from ipc.types import EngineInfo, ModelInfo, PassSpec, TensorType
 
 Array = np.ndarray
 #: Logits of the next token, or its id alone, from the tokens so far.
@@ -75,11 +75,6 @@ class _Pass:
     num_fires: int = 0
 
 
-class _FireFailed(Exception):
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-
-
 class FakeWorker:
     """`send` gets each event. `faults[n]`: the n-th fire of all fails with this."""
 
@@ -91,13 +86,13 @@ class FakeWorker:
         send: Callable[[m.Event], None],
         faults: Mapping[int, Failure] | None = None,
     ) -> None:
-        self._info, self._engine, self._model, self._send = info, engine, model, send
+        self.info, self._engine, self._model, self._send = info, engine, model, send
         self._faults = dict(faults or {})
         self.num_fires = 0  # over-run fires included
         self.working_sets: dict[int, list[int]] = {}
         self.sets_ever: dict[int, list[int]] = {}  # dropped ones too, for tests to look at
-        self._programs: dict[bytes, Program] = {}
-        self._channels: dict[int, _Channel] = {}
+        self.programs: dict[bytes, Program] = {}
+        self.channels: dict[int, _Channel] = {}
         self._passes: dict[int, _Pass] = {}
         self._pipelines: dict[int, _Pipeline] = {}
 
@@ -106,18 +101,18 @@ class FakeWorker:
         match command:
             case m.DefineProgram(code):
                 program = encode.decode(code)
-                self._programs[encode.program_id(code)] = program
+                self.programs[encode.program_id(code)] = program
             case m.DefineChannel(number, cell, capacity):
-                self._channels[number] = _Channel(cell, capacity)
+                self.channels[number] = _Channel(cell, capacity)
             case m.DefinePass(spec):
-                events = fire_effects(spec, lambda i: self._programs[i].slot_events())
+                events = fire_effects(spec, lambda i: self.programs[i].slot_events())
                 self._passes[spec.pass_id] = _Pass(spec, events)
             case m.BindState(number, sets):
                 self._rebind(self._passes[number], sets)
             case m.Put(number, data):
-                self._put(self._channels[number], data)
+                self._put(self.channels[number], data)
             case m.SetCell(number, data):
-                channel = self._channels[number]
+                channel = self.channels[number]
                 channel.ring[0] = _array(data, channel.cell)
             case m.Watch(number):
                 self._watch(number)
@@ -128,7 +123,7 @@ class FakeWorker:
             case m.DropWorkingSet(number):
                 del self.working_sets[number]
             case m.DropChannel(number):
-                del self._channels[number]
+                del self.channels[number]
             case m.DropPass(number):
                 del self._passes[number]
             case _:
@@ -191,10 +186,10 @@ class FakeWorker:
         self.num_fires += 1
         try:
             if self.num_fires in self._faults:
-                raise _FireFailed(self._faults[self.num_fires])
-            fire = _Execution(self, bound)
+                raise FireFailed(self._faults[self.num_fires])
+            fire = Execution(self, bound.spec)
             fire.run()
-        except _FireFailed as error:
+        except FireFailed as error:
             pipeline.failed_at = seq
             self._send(m.Failed(number, seq, error.failure))
             return fired
@@ -205,11 +200,11 @@ class FakeWorker:
         return fired
 
     def _commit(
-        self, bound: _Pass, fire: "_Execution", fired: _Fired
+        self, bound: _Pass, fire: Execution, fired: _Fired
     ) -> tuple[tuple[int, bytes], ...]:
         cells = []
         for number, effect in bound.effects.items():
-            channel = self._channels[number]
+            channel = self.channels[number]
             if effect.pops or (effect.pops_if_present and channel.ring):
                 fired.popped.append((channel, channel.ring.popleft()))
             if not effect.appends:
@@ -235,7 +230,7 @@ class FakeWorker:
         assert len(channel.ring) <= channel.capacity + self._engine.run_ahead_window
 
     def _watch(self, number: int) -> None:
-        channel = self._channels[number]
+        channel = self.channels[number]
         channel.is_watched = True
         self._send(m.Cells(number, tuple(_bytes(cell) for cell in channel.ring)))
         channel.ring.clear()
@@ -254,94 +249,10 @@ class FakeWorker:
         made = self._model(list(tokens))
         logits = np.asarray(made, np.float32)
         if logits.ndim == 0:
-            logits = np.zeros(self._info.output_vocab_size, np.float32)
+            logits = np.zeros(self.info.output_vocab_size, np.float32)
             logits[int(made)] = PEAK
-        hidden = np.resize(logits, self._info.width)
+        hidden = np.resize(logits, self.info.width)
         return {"logits": logits, "hidden": hidden}
-
-
-class _Execution:
-    """One fire: prologue, ports, forward, epilogue. Commits nothing."""
-
-    def __init__(self, worker: FakeWorker, bound: _Pass) -> None:
-        self._worker, self._spec = worker, bound.spec
-        self.new: dict[int, Array | None] = {}
-        self.results: list[Array] = []
-        self.appended: list[list[int]] = []
-
-    def run(self) -> None:
-        spec = self._spec
-        self._stage(spec.prologue, {})
-        tokens = self._tokens()
-        outputs = self._forward(tokens)
-        self.results = self._stage(spec.epilogue, outputs)
-
-    def _tokens(self) -> list[int]:
-        operand = self._spec.tokens
-        tokens = list(operand.values)
-        if operand.is_channel:
-            # Consuming takes the new value if there is one, else the front.
-            made = self.new.pop(operand.channel, None)
-            front = self._worker._channels[operand.channel].ring
-            tokens = (made if made is not None else front[0]).tolist()
-        size = self._worker._info.output_vocab_size
-        for token in tokens:
-            if not -1 <= token < size:
-                text = f"token id {token} is outside the vocabulary of {size}"
-                raise _FireFailed(Failure(ErrorCode.TOKEN_RANGE, text))
-        return tokens
-
-    def _forward(self, tokens: list[int]) -> dict[tuple[int, str], Array]:
-        spec, rows = self._spec, {}
-        for lane, number in enumerate(spec.working_sets):
-            history = list(self._worker.working_sets[number])
-            start, end = spec.indptr[lane], spec.indptr[lane + 1]
-            lane_tokens = [token for token in tokens[start:end] if token >= 0]
-            self.appended.append(lane_tokens)
-            if len(history) + len(lane_tokens) > self._worker._info.context_length:
-                text = "the model's context is full"
-                raise _FireFailed(Failure(ErrorCode.CONTEXT_LENGTH, text))
-            for row in range(start, end):
-                if tokens[row] >= 0:
-                    history.append(tokens[row])
-                if row in spec.readout:
-                    rows[row] = self._worker.outputs_after(history)
-                    if tokens[row] < 0:  # an absent row's outputs are zeros
-                        rows[row] = {name: np.zeros_like(v) for name, v in rows[row].items()}
-        return self._readout(rows)
-
-    def _readout(self, rows: dict[int, dict[str, Array]]) -> dict[tuple[int, str], Array]:
-        outputs, start = {}, 0
-        for lane, count in enumerate(self._spec.readout_counts):
-            read = self._spec.readout[start : start + count]
-            start += count
-            for name in self._worker._info.outputs if count else ():
-                stacked = np.stack([rows[row][name] for row in read])
-                outputs[lane, name] = stacked[0] if count == 1 else stacked
-        return outputs
-
-    def _stage(
-        self, bound: BoundProgram | None, outputs: dict[tuple[int, str], Array]
-    ) -> list[Array]:
-        if bound is None:
-            return []
-        worker = self._worker
-        program = worker._programs[bound.program_id]
-        types = [worker._channels[number].cell for number in bound.channels]
-        registers, results = reference.run(
-            program,
-            types,
-            {slot: self._front(bound.channels[slot]) for slot in program.fronts},
-            {key: outputs[key] for key in program.outputs()},
-            reference.constant_arrays(program, bound.constants),
-        )
-        for slot, value in registers.items():
-            self.new[bound.channels[slot]] = value
-        return results
-
-    def _front(self, number: int) -> Array:
-        made = self.new.get(number)
-        return made if made is not None else self._worker._channels[number].ring[0]
 
 
 def _bytes(array: Array) -> bytes:
