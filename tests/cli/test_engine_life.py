@@ -12,9 +12,11 @@ from tests.cli.conftest import ROOT, Engine, children, is_gone, pid_of_inferlet,
 
 HELLO = "def main(input): return 'hello'"
 WAIT = """
+import os
 from inferlet import session
 async def main(input):
     session.send("waiting\\n")
+    print(os.getpid())
     await session.receive()
 """
 
@@ -91,7 +93,7 @@ def test_kill_9_of_the_zygote_ends_its_processes_but_not_the_engine(waiting):
 
 def test_kill_9_of_an_inferlet_is_told_as_such(waiting):
     engine, process, _ = waiting
-    inner = int(process.stdout.readline())
+    inner = next(int(line) for line in process.stderr if line.strip().isdigit())
     os.kill(pid_of_inferlet(engine.engine_pid("zygote"), inner), signal.SIGKILL)
     assert process.wait() == 137
     assert "the process was ended from outside (SIGKILL)" in process.communicate()[1]
