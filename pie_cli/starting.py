@@ -13,6 +13,7 @@ from pie_cli import settings
 from pie_cli.client import Connection, EngineLost, connect
 
 CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
+FAILED = 3  # the daemon's exit code when the last line of its log says why
 _POLL_SECONDS = 0.01
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -83,8 +84,11 @@ def _start(folder: settings.EngineFolder, model: str, path: str, keep_alive: flo
     while time.monotonic() < deadline:
         if connection := connect(folder):
             return connection
-        if daemon.poll() is not None:
-            raise EngineLost(f"the engine could not start: {last_words(log)}", log=str(log))
+        if (status := daemon.poll()) is not None:
+            words = last_words(log)
+            if status != FAILED:
+                words = f"the engine could not start: {words}"
+            raise EngineLost(words, log=str(log))
         time.sleep(_POLL_SECONDS)
     daemon.kill()
     daemon.wait()

@@ -81,7 +81,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The engine in the background, as `pie run` starts it."""
+    """The engine in the background, as `pie run` starts it.
+
+    When it fails, the last line says why: who started it may not have been connected yet.
+    """
     options = parse(arguments)
     folder = settings.engine_folder(options.model)
     settings.make_private(folder.path.parent)
@@ -96,7 +99,10 @@ def main(arguments: list[str] | None = None) -> int:
         options.keep_alive,
     )  # fmt: skip
     end = asyncio.run(serve(hub_options, folder, _ignore))
-    return FAILED if end.failure else 0
+    if end.failure:
+        print("; ".join(filter(None, [end.failure, end.hint])), flush=True)
+        return FAILED
+    return 0
 
 
 def _ignore(*_: object) -> None:

@@ -96,6 +96,8 @@ class Hub:
             process.fail(endings.stopped())
         for task in self._tasks:
             task.cancel()
+        if end.failure:
+            await asyncio.sleep(FAREWELL_SECONDS)
         await self.launcher.close()
         self.clients.close()
         await self.worker.close()
@@ -316,5 +318,4 @@ class Hub:
         failure = Failure(ErrorCode.WORKER_LOST, f"{text} ({how})")
         for process in self._by_number.values():
             process.write_message(m.Engine(failure))
-        self.clients.broadcast(c.EngineFailed(failure.message))
-        self._loop.call_later(FAREWELL_SECONDS, self.stop, EngineEnd(failure.message))
+        self.stop(EngineEnd(failure.message))
