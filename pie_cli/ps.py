@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pie_cli.client import Connection
 
 ANSWER_SECONDS = 10.0
+POLL_SECONDS = 0.02
 STOP_SECONDS = 30.0
 KEYS = (
     "id", "app", "client", "state", "age", "tokens_in", "tokens_out", "pages", "memory", "sandbox",
@@ -49,10 +51,25 @@ def kill(ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in `
         for engine in engines:
             engine.send(c.Kill(tuple(ids)))
             unknown &= set(engine.expect(c.Killed, ANSWER_SECONDS).unknown)
+        for engine in engines:
+            wait_until_gone(engine, set(ids))
     for id in ids:
         if id in unknown:
             error(f"no live process `{id}`", "`pie ps` lists them")
     return 2 if unknown else 0
+
+
+def wait_until_gone(engine: "Connection", ids: set[str]) -> None:
+    """Return when the engine has none of these processes any more."""
+    from ipc import client as c
+
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        engine.send(c.List())
+        rows = engine.expect(c.Processes, ANSWER_SECONDS).rows
+        if not ids & {row.id for row in rows}:
+            return
+        time.sleep(POLL_SECONDS)
 
 
 def stop() -> int:
