@@ -82,11 +82,15 @@ class OpenPipeline(_Message, tag=10):
 
 
 class Submit(_Message, tag=11):
-    """Fire `seq` of the pipeline: the pass once. Sequence numbers rise, and are never reused."""
+    """Fire `seq` of the pipeline: the pass once. Sequence numbers rise, and are never reused.
+
+    `follows`: of a frame, and not its first entry: it runs in the wave after that of the entry before.
+    """
 
     pipeline: int
     pass_id: int
     seq: int
+    follows: bool = False
 
 
 class RunAhead(_Message, tag=12):
@@ -150,7 +154,8 @@ class Fired(_Message, tag=1):
     """Fire `seq` is committed. `results`: the epilogue's tensors; `cells`: what watched channels got.
 
     Both are row-major little-endian bytes. `appended`: rows appended per lane, given only when the
-    host cannot know it (device-made tokens may be absent).
+    host cannot know it (device-made tokens may be absent). `cached`: by how many tokens each lane's
+    leading part from the prefix cache has grown; nothing when none has.
     """
 
     pipeline: int
@@ -158,6 +163,7 @@ class Fired(_Message, tag=1):
     results: tuple[bytes, ...] = ()
     cells: tuple[tuple[int, bytes], ...] = ()
     appended: tuple[int, ...] = ()
+    cached: tuple[int, ...] = ()
 
 
 class Cells(_Message, tag=2):
@@ -257,8 +263,12 @@ FromInferlet = Send | Receiving | Output | Returned | Raised
 
 
 class ProcessStarted(_Message, tag=1):
+    """Cached pages are shared between equal salts only; higher priorities are served first."""
+
     number: int  # the hub's number of the process, never reused
     limits: Limits
+    salt: str = ""
+    priority: int = 0
 
 
 class ProcessEnded(_Message, tag=2):
