@@ -17,6 +17,7 @@ class ErrorCode(enum.IntEnum):
     WORKER_LOST = 7
     EMPTY_CHANNEL = 8
     FULL_CHANNEL = 9
+    GEOMETRY = 10  # rows that break a rule of placement, or a mask or readout that does not fit
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

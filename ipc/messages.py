@@ -141,10 +141,17 @@ class DropPass(_Message, tag=19):
     pass_id: int
 
 
+class Reserve(_Message, tag=20):
+    """Slots below `end` of the working set may be written. No memory is taken."""
+
+    working_set: int
+    end: int
+
+
 Command = (
     DefineProgram | DefineChannel | DefinePass | BindState | Put | SetCell | Watch | OpenWorkingSet
     | Fork | OpenPipeline | Submit | RunAhead | Credit | Stop | Park | ClosePipeline
-    | DropWorkingSet | DropChannel | DropPass
+    | DropWorkingSet | DropChannel | DropPass | Reserve
 )  # fmt: skip
 
 # ---- worker -> inferlet
@@ -154,7 +161,8 @@ class Fired(_Message, tag=1):
     """Fire `seq` is committed. `results`: the epilogue's tensors; `cells`: what watched channels got.
 
     Both are row-major little-endian bytes. `appended`: rows appended per lane, given only when the
-    host cannot know it (device-made tokens may be absent). `cached`: by how many tokens each lane's
+    host may not know it (device-made tokens may be absent, or the placement is explicit). `frozen`: by
+    how much each lane's frozen prefix has grown, given when that differs. `cached`: by how many tokens each lane's
     leading part from the prefix cache has grown; nothing when none has.
     """
 
@@ -164,6 +172,7 @@ class Fired(_Message, tag=1):
     cells: tuple[tuple[int, bytes], ...] = ()
     appended: tuple[int, ...] = ()
     cached: tuple[int, ...] = ()
+    frozen: tuple[int, ...] = ()
 
 
 class Cells(_Message, tag=2):

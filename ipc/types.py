@@ -129,11 +129,36 @@ class BoundProgram(msgspec.Struct, frozen=True, array_like=True):
     constants: bytes
 
 
+class Placement(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """The ports of an explicit placement (contract, 12.2). A stage's put makes `fold` consume."""
+
+    positions: Operand  # of each row
+    slots: Operand  # of each row
+    kv_len: Operand  # of each lane
+    fold: Operand | None = None  # of each lane
+    consumes_fold: bool = False  # the pass puts the channel that feeds `fold`
+
+
+class Mask(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Which slots each row attends: `[rows, width]`, from a bool channel or one byte an entry."""
+
+    width: int
+    values: bytes = b""
+    channel: int = -1
+
+    @property
+    def is_channel(self) -> bool:
+        return self.channel >= 0
+
+
 class PassSpec(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """One forward pass as the user described it. Rows `[indptr[i], indptr[i+1])` belong to lane i.
 
-    The geometry is folding: rows are appended to the lane's working set and frozen.
-    `readout` lists row indices in lane order; `readout_counts[i]` of them belong to lane i.
+    `readout` lists row indices in lane order; `readout_counts[i]` of them belong to lane i. Without
+    `placement` the geometry is folding: rows are appended to the lane's working set and frozen.
+
+    With `indptr_channel`, `indptr` gives the number of lanes alone, and an empty `readout` means the
+    last row of each lane that has a count. With `readout_channel`, `readout` is empty.
     """
 
     pass_id: int
@@ -146,7 +171,22 @@ class PassSpec(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     prologue: BoundProgram | None = None
     epilogue: BoundProgram | None = None
     has_results: bool = False
+    placement: Placement | None = None
+    mask: Mask | None = None
+    groups: tuple[int, ...] = ()  # the id of each lane's group, -1: none; empty: no groups
+    checkpoints: Operand | None = None
+    indptr_channel: int = -1
+    readout_channel: int = -1
 
     @property
     def num_lanes(self) -> int:
         return len(self.indptr) - 1
+
+    @property
+    def num_readouts(self) -> int:
+        return sum(self.readout_counts)
+
+    @property
+    def appends_plainly(self) -> bool:
+        """Whether every row goes to the end of its set and attends all that is before it."""
+        return self.placement is None and self.mask is None and not self.groups

@@ -24,6 +24,7 @@ COMMANDS = [
     m.Watch(1), m.OpenWorkingSet(0), m.Fork(0, 1, 2), m.OpenPipeline(0), m.Submit(0, 3, 1 << 60),
     m.RunAhead(0, 3, 5, 100, 6), m.Credit(0, 3), m.Stop(0, 9), m.Park(0), m.ClosePipeline(0),
     m.DropWorkingSet(0), m.DropChannel(0), m.DropPass(3),
+    m.Reserve(1, 64),
 ]  # fmt: skip
 EVENTS = [
     m.Fired(0, 1, (b"abcd",), ((7, b"\x00"),), (3,)), m.Cells(1, (b"a", b"b")),
