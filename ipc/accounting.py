@@ -26,6 +26,7 @@ class ChannelEffect:
     new_from: str = ""  # the stage whose put is appended at commit; "" = nothing is
     puts: bool = False  # some stage puts
     reads: bool = False  # some stage or port takes, reads, consumes or peeks
+    is_spent: bool = False  # what was put last was taken: a take gives it again, and pops nothing
 
     @property
     def appends(self) -> bool:
@@ -54,13 +55,13 @@ def fire_effects(spec: PassSpec, slot_events: SlotEvents) -> dict[int, ChannelEf
     for channel, kind, where in events(spec, slot_events):
         effect = effects.setdefault(channel, ChannelEffect())
         if kind == "put":
-            effect.puts, effect.new_from = True, where
+            effect.puts, effect.new_from, effect.is_spent = True, where, False
             continue
         effect.reads = True
         takes = kind in ("take", CONSUME)
         if effect.new_from:
-            effect.new_from = "" if takes else effect.new_from
-        else:
+            effect.new_from, effect.is_spent = ("", True) if takes else (effect.new_from, False)
+        elif not (takes and effect.is_spent):
             effect.needs_front = True
             effect.pops = effect.pops or takes
     peeked = {channel for channel, kind in ports(spec) if kind == PEEK}

@@ -23,7 +23,7 @@ from worker.channels import DeviceRings
 from worker.eta.executor import CompiledProgram
 from worker.model.base import Model
 from worker.packing import Packed, Packer, Place, select_rows
-from worker.programs import Programs, Ran, group_by_key, run_group
+from worker.programs import Cells, Programs, Ran, group_by_key, run_group
 from worker.readout import Readout
 from worker.scheduler import context_failure
 from worker.state import Channel, Fire, Lanes, Process, Segment, Stage, State, Wave
@@ -106,18 +106,18 @@ class Launcher:
         fires = [segment.fire for segment in segments if segment.fire.pass_.prologue]
         for group in group_by_key(fires, lambda fire: fire.pass_.prologue):
             stages = [fire.pass_.prologue for fire in group]
-            fronts = partial(self._prologue_fronts, stages)
-            results = run_group(self.programs, stages, fronts, lambda chosen: {})
+            cells = partial(self._prologue_cells, stages)
+            results = run_group(self.programs, stages, cells, lambda chosen: {})
             for fire, result in zip(group, results):
                 if isinstance(result, Failure):
                     settle.fail(self.state, fire, result)
                 else:
                     fire.work.prologue = result
 
-    def _prologue_fronts(
+    def _prologue_cells(
         self, stages: Sequence[Stage], compiled: CompiledProgram, chosen: Sequence[int]
-    ) -> dict[int, Tensor]:
-        return self._ring_fronts(compiled.fronts_needed, [stages[i] for i in chosen])
+    ) -> Cells:
+        return self._ring_fronts(compiled.fronts_needed, [stages[i] for i in chosen]), {}
 
     def _ring_fronts(self, slots: Sequence[int], stages: Sequence[Stage]) -> dict[int, Tensor]:
         return {
@@ -233,27 +233,25 @@ class Launcher:
         readout.compute()
         for number, group in enumerate(readout.groups):
             stages = [fire.pass_.epilogue for fire in group]
-            fronts = partial(self._epilogue_fronts, group)
+            cells = partial(self._epilogue_cells, group)
             outputs = partial(readout.outputs, number)
-            for fire, result in zip(group, run_group(self.programs, stages, fronts, outputs)):
+            for fire, result in zip(group, run_group(self.programs, stages, cells, outputs)):
                 if isinstance(result, Failure):
                     settle.fail(self.state, fire, result)
                 else:
                     ran[fire] = result
         return ran
 
-    def _epilogue_fronts(
+    def _epilogue_cells(
         self, group: Sequence[Fire], compiled: CompiledProgram, chosen: Sequence[int]
-    ) -> dict[int, Tensor]:
+    ) -> Cells:
         fires = [group[i] for i in chosen]
-        stages = [fire.pass_.epilogue for fire in fires]
-        staged = stages[0].from_prologue
-        slots = [slot for slot in compiled.fronts_needed if slot not in staged]
-        fronts = self._ring_fronts(slots, stages)
-        for slot in staged.intersection(compiled.fronts_needed):
+        fronts = self._ring_fronts(compiled.fronts_needed, [fire.pass_.epilogue for fire in fires])
+        earlier = {}
+        for slot in compiled.earlier_needed:
             rows = [_prologue_row(fire, fire.pass_.epilogue.channels[slot]) for fire in fires]
-            fronts[slot] = torch.stack(rows)
-        return fronts
+            earlier[slot] = torch.stack(rows)
+        return fronts, earlier
 
     def _scatter_puts(self, fires: Sequence[Fire], ran: dict[Fire, Ran]) -> None:
         """Writes every new cell: one `index_copy_` for each channel slot of a group."""

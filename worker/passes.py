@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ipc import accounting
 from ipc.eta.check import CheckError, check
-from ipc.eta.graph import Program
+from ipc.eta.graph import SPENT, Program
 from ipc.eta.ops import CARRY, INDEX
 from ipc.types import BoundProgram, DType, PassSpec, TensorType
 from worker.state import Channel, Lanes, Outputs, Pass, Process, Stage, State, Use
@@ -50,15 +50,16 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
     tokens, lanes = _bind_tokens(state, process, spec)
     programs = {bound.program_id: _program(process, bound) for _, bound in _bound(spec)}
     uses = _bind_uses(process, spec, programs)
-    sources = _first_sources(spec, programs)
+    left = _left_by_prologue(spec, programs)
+    _check_expectations(spec, programs, left)
     stages = {
-        name: _bind_stage(state, process, spec, name, bound, programs, sources)
+        name: _bind_stage(state, process, spec, name, bound, programs)
         for name, bound in _bound(spec)
     }
     return Pass(
         spec,
         tokens,
-        sources.get(("port", spec.tokens.channel)) == "prologue",
+        spec.tokens.channel in left,
         lanes,
         [end - start for start, end in pairwise(spec.indptr)],
         uses,
@@ -137,22 +138,28 @@ def _bind_uses(
     )  # fmt: skip
 
 
-def _first_sources(
-    spec: PassSpec, programs: dict[bytes, Program]
-) -> dict[tuple[str, int], str]:
-    """(stage, channel) -> what its first read there sees: "front" or the "prologue"'s new value."""
-    new: set[int] = set()
-    sources: dict[tuple[str, int], str] = {}
-    events = accounting.events(spec, lambda program_id: programs[program_id].slot_events())
-    for channel, kind, where in events:
-        if kind == "put":
-            if where == "prologue":
-                new.add(channel)
-            continue
-        sources.setdefault((where, channel), "prologue" if channel in new else "front")
-        if kind in ("take", accounting.CONSUME):
-            new.discard(channel)
-    return sources
+def _left_by_prologue(spec: PassSpec, programs: dict[bytes, Program]) -> dict[int, str]:
+    """channel -> what an epilogue finds there of what the prologue has put."""
+    if spec.prologue is None:
+        return {}
+    leaves = programs[spec.prologue.program_id].leaves()
+    left = {spec.prologue.channels[slot]: state for slot, state in leaves.items()}
+    for channel, kind in accounting.ports(spec):
+        if kind == accounting.CONSUME and channel in left:
+            left[channel] = SPENT
+    return left
+
+
+def _check_expectations(
+    spec: PassSpec, programs: dict[bytes, Program], left: dict[int, str]
+) -> None:
+    """Whether each stage was recorded for what it will find: only then are its takes right."""
+    for name, bound in _bound(spec):
+        program = programs[bound.program_id]
+        for slot, channel in enumerate(bound.channels):
+            found = left.get(channel, "") if name == "epilogue" else ""
+            if not program.is_recorded_for(slot, found):
+                raise Violation(f"the {name} expects other values on channel {channel}")
 
 
 def _bind_stage(
@@ -162,7 +169,6 @@ def _bind_stage(
     name: str,
     bound: BoundProgram,
     programs: dict[bytes, Program],
-    sources: dict[tuple[str, int], str],
 ) -> Stage:
     program = programs[bound.program_id]
     channels = tuple(_channel(process, number) for number in bound.channels)
@@ -177,20 +183,12 @@ def _bind_stage(
     if len(bound.constants) != sum(made.nbytes for made in program.constant_types):
         raise Violation(f"{len(bound.constants)} bytes of constants for the {name}")
     _note_absent_puts(program, types, channels, state.model.output_vocab_size)
-    from_prologue = frozenset(
-        slot
-        for slot, channel in enumerate(bound.channels)
-        if name == "epilogue" and sources.get((name, channel)) == "prologue"
-    )
     readout_counts = spec.readout_counts if name == "epilogue" else ()
     outputs_key = tuple(sorted(outputs.items()))
-    key = state.programs.key(
-        bound.program_id, slot_types, outputs_key, from_prologue, readout_counts
-    )
+    key = state.programs.key(bound.program_id, slot_types, outputs_key, readout_counts)
     return Stage(
-        name, bound.program_id, program, channels, slot_types, outputs, bound.constants,
-        from_prologue, key,
-    )  # fmt: skip
+        name, bound.program_id, program, channels, slot_types, outputs, bound.constants, key
+    )
 
 
 def _outputs(state: State, spec: PassSpec, program: Program) -> Outputs:

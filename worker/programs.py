@@ -20,6 +20,7 @@ from worker.state import Fire, Stage, StageKey
 
 MAX_COMPILED = 512
 MAX_CONSTANT_SETS = 256
+Cells = tuple[dict[int, Tensor], dict[int, Tensor]]
 
 @dataclass(slots=True)
 class Ran:
@@ -82,15 +83,17 @@ def group_by_key(fires: Sequence[Fire], stage_of: Callable[[Fire], Stage]) -> li
 def run_group(
     programs: Programs,
     stages: Sequence[Stage],
-    fronts: Callable[[CompiledProgram, Sequence[int]], dict[int, Tensor]],
+    cells: Callable[[CompiledProgram, Sequence[int]], Cells],
     outputs: Callable[[Sequence[int]], dict[tuple[int, str], Tensor]],
 ) -> list[Ran | Failure]:
-    """A result for each stage. `fronts` and `outputs` give the tensors of chosen instances."""
+    """A result for each stage. `cells` (fronts, and what earlier phases of the fires put) and
+    `outputs` give the tensors of chosen instances."""
 
     def run(chosen: Sequence[int]) -> StageOutput:
         compiled = programs.compiled(stages[chosen[0]])
         constants = programs.constants([stages[i] for i in chosen])
-        return compiled.run(len(chosen), fronts(compiled, chosen), outputs(chosen), constants)
+        fronts, earlier = cells(compiled, chosen)
+        return compiled.run(len(chosen), fronts, outputs(chosen), constants, earlier)
 
     everybody = range(len(stages))
     try:

@@ -125,7 +125,6 @@ class Stage:
     slot_types: tuple[TensorType, ...]
     outputs: Outputs
     constants: bytes
-    from_prologue: frozenset[int]  # slots whose first read sees what the prologue put
     key: StageKey
 
 

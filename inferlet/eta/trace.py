@@ -77,10 +77,13 @@ def active_stage(what: str) -> "Stage":
 class Stage:
     """One stage while it is recorded."""
 
-    def __init__(self, kind: str, label: str, output_type: OutputType) -> None:
+    def __init__(
+        self, kind: str, label: str, output_type: OutputType, found: Mapping[Any, str]
+    ) -> None:
         self.kind = kind
         self.label = label
         self._output_type = output_type
+        self._found = found  # channel -> what an earlier phase of the fire left there
         self._builder = Builder()
         self._types: list[TensorType] = []
         self._lines: list[Line] = []
@@ -154,6 +157,8 @@ class Stage:
         slot = self._slots.setdefault(id(channel), len(self._channels))
         if slot == len(self._channels):
             self._channels.append(channel)
+            if state := self._found.get(channel):
+                self._builder.expect(slot, state)
         return slot
 
     def _channel_value(self, node: int, channel: Any) -> Tensor:
@@ -245,12 +250,20 @@ class Stage:
             fail(error.message, "split the stage, or use smaller tensors", at)
 
 
-def trace(function: Callable[[], Any], *, kind: str, label: str, output_type: OutputType) -> Traced:
-    """Records `function`. `output_type(lane, name)` raises TraceError for what is not readable."""
+def trace(
+    function: Callable[[], Any],
+    *,
+    kind: str,
+    label: str,
+    output_type: OutputType,
+    found: Mapping[Any, str] | None = None,
+) -> Traced:
+    """Records `function`. `output_type(lane, name)` raises TraceError for what is not readable.
+    `found`: channels that an earlier phase of the fire has put, as HELD or SPENT."""
     global _current
     if _current is not None:
         fail(f"the {label} is recorded inside the {_current.label}", "submit passes on the host")
-    stage = Stage(kind, label, output_type)
+    stage = Stage(kind, label, output_type, found or {})
     _current = stage
     try:
         returned = function()

@@ -5,10 +5,10 @@ retried; `commit` happens when the submit is accepted.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, TraceError, with_hint
@@ -20,6 +20,7 @@ from inferlet.runtime.source import at
 from inferlet.working_set import WorkingSet
 from ipc import messages as m
 from ipc.accounting import ChannelEffect, fire_effects
+from ipc.eta.graph import SPENT
 from ipc.types import BoundProgram, DType, Operand, PassSpec, TensorType
 
 if TYPE_CHECKING:
@@ -278,11 +279,23 @@ def _record(fwd: ForwardPass, shape: Shape) -> Recorded:
     def output_type(lane: int, name: str) -> TensorType:
         return _output_type(shape, lane, name)
 
-    stages = {}
-    for kind, function in (("prologue", fwd._prologue), ("epilogue", fwd._epilogue)):
+    def record(kind: str, function: Callable[[], Any], found: dict[Channel, str]) -> Traced:
         label = f"{kind} of the {fwd._label}"
-        stages[kind] = function and trace(function, kind=kind, label=label, output_type=output_type)
-    return Recorded(shape, stages["prologue"], stages["epilogue"])
+        return trace(function, kind=kind, label=label, output_type=output_type, found=found)
+
+    prologue = fwd._prologue and record("prologue", fwd._prologue, {})
+    found = _left_by(prologue, [fwd._tokens])
+    epilogue = fwd._epilogue and record("epilogue", fwd._epilogue, found)
+    return Recorded(shape, prologue, epilogue)
+
+
+def _left_by(prologue: Traced | None, consumed: Sequence[object]) -> dict[Channel, str]:
+    """What an epilogue finds on the channels that the prologue has put. `consumed`: what feeds the
+    ports that consume."""
+    if prologue is None:
+        return {}
+    left = {prologue.channels[slot]: state for slot, state in prologue.program.leaves().items()}
+    return {channel: SPENT if channel in consumed else state for channel, state in left.items()}
 
 
 def _output_type(shape: Shape, lane: int, name: str) -> TensorType:

@@ -26,7 +26,8 @@ class Execution:
 
     def __init__(self, worker: "FakeWorker", spec: PassSpec) -> None:
         self._worker, self._spec = worker, spec
-        self.new: dict[int, Array | None] = {}
+        self.new: dict[int, Array] = {}
+        self._earlier: dict[int, Array] = {}  # what stages have put, also when it was taken since
         self.results: list[Array] = []
         self.appended: list[list[int]] = []
 
@@ -41,10 +42,10 @@ class Execution:
         operand = self._spec.tokens
         tokens = list(operand.values)
         if operand.is_channel:
-            # Consuming takes the new value if there is one, else the front.
-            made = self.new.pop(operand.channel, None)
-            front = self._worker.channels[operand.channel].ring
-            tokens = (made if made is not None else front[0]).tolist()
+            # Consuming takes what was put in this fire, else the front.
+            self.new.pop(operand.channel, None)
+            made = self._earlier.get(operand.channel)
+            tokens = (self._front(operand.channel) if made is None else made).tolist()
         size = self._worker.info.output_vocab_size
         for token in tokens:
             if not -1 <= token < size:
@@ -95,11 +96,15 @@ class Execution:
             {slot: self._front(bound.channels[slot]) for slot in program.fronts},
             {key: outputs[key] for key in program.outputs()},
             reference.constant_arrays(program, bound.constants),
+            {slot: self._earlier[bound.channels[slot]] for slot in program.earlier},
         )
+        for slot in program.cleared:
+            self.new.pop(bound.channels[slot], None)
         for slot, value in registers.items():
-            self.new[bound.channels[slot]] = value
+            self._earlier[bound.channels[slot]] = value
+            if slot not in program.cleared:
+                self.new[bound.channels[slot]] = value
         return results
 
     def _front(self, number: int) -> Array:
-        made = self.new.get(number)
-        return made if made is not None else self._worker.channels[number].ring[0]
+        return self._worker.channels[number].ring[0]

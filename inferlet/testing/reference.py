@@ -19,9 +19,10 @@ def run(
     fronts: Mapping[int, Array],
     outputs: Mapping[tuple[int, str], Array],
     constants: Sequence[Array],
-) -> tuple[dict[int, Array | None], list[Array]]:
-    """Registers and results of one fire. A register is the slot's new value, or None where a take
-    cleared it; slots that were only read are absent."""
+    earlier: Mapping[int, Array] | None = None,
+) -> tuple[dict[int, Array], list[Array]]:
+    """Registers and results of one fire. A register is what was put last on the slot, also when it
+    was taken since. `earlier`: what earlier phases of the fire put."""
     output_types = {key: type_of(value) for key, value in outputs.items()}
     types = check(program, slot_types, output_types)
     pool = iter(constants)
@@ -30,6 +31,8 @@ def run(
         match node.op.name:
             case "front":
                 value = fronts[node.attrs[0]]
+            case "earlier":
+                value = earlier[node.attrs[0]]
             case "output":
                 value = outputs[node.attrs]
             case "constant":
@@ -38,9 +41,7 @@ def run(
                 call = Call([types[arg] for arg in node.args], made, node.attr_map)
                 value = evaluate(name, call, [values[arg] for arg in node.args])
         values.append(value)
-    registers = {
-        slot: None if node is None else values[node] for slot, node in program.final_states.items()
-    }
+    registers = {slot: values[node] for slot, node in program.last_puts.items()}
     return registers, [values[node] for node in program.results]
 
 

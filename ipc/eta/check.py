@@ -82,7 +82,7 @@ def _node_type(
     node: Node, types: list[TensorType], slot_types: Sequence[TensorType], outputs: OutputTypes
 ) -> TensorType:
     match node.op.name:
-        case "front":
+        case "front" | "earlier":
             return slot_types[node.attrs[0]]
         case "output":
             if node.attrs not in outputs:

@@ -14,7 +14,7 @@ import hashlib
 from typing import Any
 
 from ipc.eta.check import MAX_NODES
-from ipc.eta.graph import Builder, Program
+from ipc.eta.graph import HELD, SPENT, Builder, Program
 from ipc.eta.ops import BY_CODE, BY_NAME, EFFECT, Op
 from ipc.types import DType
 
@@ -106,8 +106,10 @@ class _Reader:
         if self._at != len(self._code):
             raise DecodeError(f"{len(self._code) - self._at} bytes follow the program")
         for node in self._builder.nodes:
-            if node.op.name == "front" and not self._builder.has_front(node.attrs[0]):
-                raise DecodeError(f"the front of slot {node.attrs[0]} is used but never read")
+            if node.op.name in ("front", "earlier") and not self._builder.has_source(node):
+                raise DecodeError(
+                    f"the {node.op.name} of slot {node.attrs[0]} is used but never read"
+                )
         return self._builder.finish(results).program
 
     def _node(self) -> int:
@@ -132,6 +134,10 @@ class _Reader:
             self._builder.take(slot)
         elif op is BY_NAME["read"]:
             self._builder.read(slot)
+        elif op.name in (HELD, SPENT):
+            if self._builder.is_late(slot, op.name):
+                raise DecodeError(f"`{op.name}` of slot {slot} comes too late")
+            self._builder.meet(slot, op.name)
         else:
             raise DecodeError(f"`{op.name}` is a value, not an effect")
 

@@ -9,9 +9,11 @@ canonical order, so programs that differ in a channel or in a temperature are on
     results   what the stage returns
 
 Channels have registers while a stage runs, and the Builder resolves them: a take after a put gives
-the put value, so the only channel value that a program itself needs is the *front* of a slot.
+the put value, so the only channel values that a program itself needs are the *front* of a slot, and
+what an *earlier* phase of the same fire has put on it: the prologue, for an epilogue.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +23,11 @@ from ipc.eta.ops import BY_NAME, CARRY, INDEX, Op
 from ipc.types import DType, TensorType
 
 _NONE = -1
+_AS_CHANNEL_OPS = {"held": "read", "spent": "take"}
+
+# What a stage may find on a channel besides its front: a new value of an earlier phase, or one that
+# was taken since.
+HELD, SPENT = "held", "spent"
 
 
 class Node(NamedTuple):
@@ -51,7 +58,8 @@ class Program:
     def slot_events(self) -> tuple[tuple[int, str], ...]:
         """(slot, "take" | "read" | "put") in the order of the stage, without repetitions that
         change nothing."""
-        return tuple((effect.slot, effect.op.name) for effect in self.effects)
+        names = ((effect.slot, effect.op.name) for effect in self.effects)
+        return tuple((slot, _AS_CHANNEL_OPS.get(name, name)) for slot, name in names)
 
     def outputs(self) -> tuple[tuple[int, str], ...]:
         """The (lane, name) pairs of the model outputs that the program reads, sorted."""
@@ -68,16 +76,39 @@ class Program:
         return tuple(sorted(node.attrs[0] for node in self.nodes if node.op.name == "front"))
 
     @cached_property
-    def final_states(self) -> dict[int, int | None]:
-        """slot -> the node that is its new value at the end, or None where a take cleared it.
-        Slots that are only read are absent."""
-        states: dict[int, int | None] = {}
-        for effect in self.effects:
-            if effect.op.name == "put":
-                states[effect.slot] = effect.node
-            elif effect.op.name == "take":
-                states[effect.slot] = None
-        return states
+    def earlier(self) -> tuple[int, ...]:
+        """Slots of which some node reads what an earlier phase put."""
+        return tuple(sorted(node.attrs[0] for node in self.nodes if node.op.name == "earlier"))
+
+    @cached_property
+    def last_puts(self) -> dict[int, int]:
+        """slot -> the node that was put last, also when it was taken again."""
+        return {effect.slot: effect.node for effect in self.effects if effect.op.name == "put"}
+
+    @cached_property
+    def cleared(self) -> frozenset[int]:
+        """Slots that end without a new value, because a take came last."""
+        last = {e.slot: e.op.name for e in self.effects if e.op.name in ("put", "take")}
+        return frozenset(slot for slot, name in last.items() if name == "take")
+
+    def leaves(self) -> dict[int, str]:
+        """slot -> HELD or SPENT: what later phases of the fire find there."""
+        return {slot: SPENT if slot in self.cleared else HELD for slot in self.last_puts}
+
+    def expects(self) -> dict[int, str]:
+        """slot -> HELD or SPENT: what the program was recorded for. A slot whose first take or put
+        finds neither is absent."""
+        return {e.slot: e.op.name for e in self.effects if e.op.name in (HELD, SPENT)}
+
+    def is_recorded_for(self, slot: int, found: str) -> bool:
+        """Whether the program's takes and reads are right when an earlier phase has left `found` on
+        `slot`: HELD, SPENT, or nothing."""
+        expected = self.expects().get(slot, "")
+        if expected or not found:
+            return expected == found
+        own = (effect.op.name for effect in self.effects if effect.slot == slot)
+        before_put = list(itertools.takewhile(lambda name: name != "put", own))
+        return "take" not in before_put and not (found == HELD and "read" in before_put)
 
     def never_absent_puts(self) -> frozenset[int]:
         """Slots that are put, and every put value is an index by construction: never -1."""
@@ -102,12 +133,13 @@ def _is_integer_cast(node: Node) -> bool:
 class _Register:
     """Registers of one channel slot while the stage runs."""
 
-    __slots__ = ("front_seen", "last_take", "new")
+    __slots__ = ("earlier_seen", "expected", "front_seen", "last_take", "new")
 
     def __init__(self) -> None:
         self.new = _NONE
         self.last_take = _NONE  # what the last take gave, until the next put
-        self.front_seen = False
+        self.front_seen = self.earlier_seen = False
+        self.expected = ""  # HELD or SPENT, until the stage has met it or put another value
 
 
 class Finished(NamedTuple):
@@ -139,8 +171,25 @@ class Builder:
             self.nodes.append(node)
         return found
 
+    def expect(self, slot: int, state: str) -> None:
+        """The stage will find on `slot` what an earlier phase of the fire left: HELD or SPENT."""
+        self._register(slot).expected = state
+
+    def meet(self, slot: int, state: str) -> None:
+        """Records that the stage has met what it found on `slot`."""
+        register = self._register(slot)
+        register.expected, register.earlier_seen = "", True
+        value = self.add("earlier", (), {"slot": slot})
+        if state == HELD:
+            register.new = value
+        else:
+            register.last_take = value
+        self.effects.append(Effect(BY_NAME[state], slot))
+
     def take(self, slot: int) -> int:
         register = self._register(slot)
+        if register.expected:
+            self.meet(slot, register.expected)
         if register.last_take != _NONE:
             return register.last_take
         value, register.new = register.new, _NONE
@@ -153,6 +202,8 @@ class Builder:
 
     def read(self, slot: int) -> int:
         register = self._register(slot)
+        if register.expected == HELD:
+            self.meet(slot, HELD)
         if register.new != _NONE:
             return register.new
         if not register.front_seen:
@@ -162,7 +213,7 @@ class Builder:
 
     def put(self, slot: int, node: int) -> None:
         register = self._register(slot)
-        register.new, register.last_take = node, _NONE
+        register.new, register.last_take, register.expected = node, _NONE, ""
         self.effects.append(Effect(BY_NAME["put"], slot, node))
 
     def _front(self, slot: int) -> int:
@@ -171,9 +222,19 @@ class Builder:
     def _register(self, slot: int) -> _Register:
         return self._registers.setdefault(slot, _Register())
 
-    def has_front(self, slot: int) -> bool:
-        """Whether a recorded take or read gave the slot's front."""
-        return slot in self._registers and self._registers[slot].front_seen
+    def has_source(self, node: Node) -> bool:
+        """Whether a recorded take or read gave this `front` or `earlier`."""
+        register = self._registers.get(node.attrs[0])
+        is_front = node.op.name == "front"
+        return register is not None and (
+            register.front_seen if is_front else register.earlier_seen
+        )
+
+    def is_late(self, slot: int, state: str) -> bool:
+        """Whether the stage has done what would have met `state` on `slot` before."""
+        register = self._register(slot)
+        has_value = register.new != _NONE or register.last_take != _NONE
+        return register.earlier_seen or has_value or (state == HELD and register.front_seen)
 
     def finish(self, results: Iterable[int] = ()) -> Finished:
         """The canonical program: dead nodes dropped, nodes in depth-first order of the puts and
@@ -196,9 +257,8 @@ class Builder:
     @staticmethod
     def _renumbered(node: Node, positions: dict[int, int], slots: dict[int, int]) -> Node:
         args = tuple(positions[arg] for arg in node.args)
-        return Node(
-            node.op, args, (slots[node.attrs[0]],) if node.op.name == "front" else node.attrs
-        )
+        is_cell = node.op.name in ("front", "earlier")
+        return Node(node.op, args, (slots[node.attrs[0]],) if is_cell else node.attrs)
 
     def _depth_first(self, roots: list[int]) -> list[int]:
         order: list[int] = []

@@ -71,7 +71,7 @@ def _row(
 TABLE: tuple[Op, ...] = (
     # Sources and effects
     _row(1, "front", "10.2", "", "slot:uint", "declared", "source internal",
-         "The cell at the front of a channel slot when the stage starts."),
+         "The oldest committed cell of a channel slot."),
     _row(2, "output", "17", "", "lane:uint name:str", "declared", "source internal",
          "A model output of one lane."),
     _row(3, "constant", "15.3", "", "dtype:dtype shape:shape", "declared", "source hand",
@@ -82,6 +82,12 @@ TABLE: tuple[Op, ...] = (
          "Gives the new value if there is one, else the front."),
     _row(6, "put", "10.2", "x", "slot:uint", "void", "effect internal",
          "Sets the new value of a channel slot; a later put replaces it."),
+    _row(7, "held", "10.2", "", "slot:uint", "void", "effect internal",
+         "The stage begins with the new value that an earlier phase of the fire put."),
+    _row(8, "spent", "10.2", "", "slot:uint", "void", "effect internal",
+         "Takes once more what an earlier phase of the fire put and took: pops nothing."),
+    _row(9, "earlier", "10.2", "", "slot:uint", "declared", "source internal",
+         "What an earlier phase of the fire put on a channel slot."),
     # Arithmetic
     _row(16, "add", "15.1", "a:same b:same", "", "arithmetic", "elementwise",
          "`a + b`. Integers wrap."),

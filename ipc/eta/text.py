@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ipc.eta.graph import Builder, Program
+from ipc.eta.graph import HELD, SPENT, Builder, Program
 from ipc.eta.ops import BY_NAME, EFFECT, Op
 from ipc.types import DType, TensorType
 
@@ -64,6 +64,8 @@ def _replay_effect(builder: Builder, nodes: list[int], words: list[str]) -> None
     slot = int(words[1])
     if words[0] == "put":
         builder.put(slot, nodes[int(words[2][1:])])
+    elif words[0] in (HELD, SPENT):
+        builder.meet(slot, words[0])
     else:
         getattr(builder, words[0])(slot)
 

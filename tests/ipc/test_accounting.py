@@ -28,7 +28,8 @@ def effect(prologue=(), epilogue=(), embeds=False):
         ((), ("take", "take"), False, (True, True, "")),
         ((), ("put", "read"), False, (False, False, "epilogue")),
         ((), ("put", "take"), False, (False, False, "")),
-        ((), ("put", "take", "take"), False, (True, True, "")),
+        ((), ("put", "take", "take"), False, (False, False, "")),
+        ((), ("put", "take", "read"), False, (True, False, "")),
         ((), ("put", "take", "put"), False, (False, False, "epilogue")),
         ((), (), True, (True, True, "")),
         ((), ("put",), True, (True, True, "epilogue")),
@@ -37,7 +38,12 @@ def effect(prologue=(), epilogue=(), embeds=False):
         (("put",), ("read",), False, (False, False, "prologue")),
         (("take",), ("put",), False, (True, True, "epilogue")),
         (("put",), ("put",), False, (False, False, "epilogue")),
-        (("put",), ("take",), True, (True, True, "")),
+        (("put",), ("take",), True, (False, False, "")),
+        (("put",), ("read",), True, (True, False, "")),
+        (("put",), ("take", "read"), False, (True, False, "")),
+        (("put", "take"), ("take",), False, (False, False, "")),
+        (("put", "take"), (), True, (False, False, "")),
+        (("take", "put"), ("take",), True, (True, True, "")),
     ],
 )
 def test_the_effect_of_one_fire_is_static(prologue, epilogue, embeds, expected):

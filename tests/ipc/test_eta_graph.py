@@ -62,7 +62,7 @@ def test_a_take_gives_and_clears_the_new_value():
     assert front != value
     program = builder.finish([front]).program
     assert program.slot_events() == ((0, "put"), (0, "take"), (0, "read"))
-    assert program.final_states == {0: None} and program.fronts == (0,)
+    assert program.cleared == {0} and program.fronts == (0,)
 
 
 def test_a_later_put_replaces_the_value():
@@ -70,7 +70,7 @@ def test_a_later_put_replaces_the_value():
     builder.put(0, logits(builder, 0))
     builder.put(0, logits(builder, 1))
     program = builder.finish().program
-    assert program.nodes[program.final_states[0]].attrs == (1, "logits")
+    assert program.nodes[program.last_puts[0]].attrs == (1, "logits")
 
 
 def test_indices_are_never_absent_through_shape_and_choice():

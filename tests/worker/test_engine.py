@@ -6,6 +6,7 @@ import pytest
 
 from ipc import messages as m
 from ipc.errors import ErrorCode
+from ipc.eta.graph import HELD
 from ipc.types import DType, Limits, TensorType
 from tests.worker.bench import (
     Bench,
@@ -322,10 +323,10 @@ def test_a_kernel_that_raises_fails_the_guilty_instance_alone(
 
     run = CompiledProgram.run
 
-    def touchy(self, count, fronts, outputs, constants):
+    def touchy(self, count, fronts, outputs, constants, earlier):
         if any((constant == 13.0).any() for constant in constants):
             raise RuntimeError("unlucky")
-        return run(self, count, fronts, outputs, constants)
+        return run(self, count, fronts, outputs, constants, earlier)
 
     monkeypatch.setattr(CompiledProgram, "run", touchy)
 
@@ -358,7 +359,8 @@ def test_an_epilogue_sees_what_the_prologue_put_and_then_the_front(bench: Bench)
         return []
 
     def both(b):
-        return [b.take(0)]
+        b.expect(0, HELD)
+        return [b.take(0), b.read(0)]
 
     held, pipeline = client.working_set(), client.pipeline()
     pass_id = client.define_pass(
@@ -368,7 +370,7 @@ def test_an_epilogue_sees_what_the_prologue_put_and_then_the_front(bench: Bench)
     )  # fmt: skip
     client.submit(pipeline, pass_id)
     bench.settle()
-    assert client.tokens() == [10]
+    assert [client.fired()[0].results] == [(b"\x0a\0\0\0", b"\x05\0\0\0")]
     assert client.process.channels[channel].held == 0
 
 

@@ -22,7 +22,7 @@ Outputs = Mapping[tuple[int, str], Tensor]
 
 @dataclass(frozen=True)
 class StageOutput:
-    registers: dict[int, Tensor]  # slot -> new value; slots that end without one are absent
+    registers: dict[int, Tensor]  # slot -> what was put last, also when it was taken since
     results: list[Tensor]
 
 
@@ -51,14 +51,15 @@ class CompiledProgram:
     def __init__(self, program: Program, types: list[TensorType], device: torch.device) -> None:
         self.program = program
         self.fronts_needed = program.fronts
+        self.earlier_needed = program.earlier
         self.result_types = [types[node] for node in program.results]
-        self._puts = {slot: node for slot, node in program.final_states.items() if node is not None}
+        self._puts = program.last_puts
         self._sources: list[tuple[int, Node]] = []
         self._steps: list[_Step] = []
         kept = {*program.results, *self._puts.values()}
         last_use = {arg: index for index, node in enumerate(program.nodes) for arg in node.args}
         for index, node in enumerate(program.nodes):
-            if node.op.name in ("front", "output", "constant"):
+            if node.op.name in ("front", "earlier", "output", "constant"):
                 self._sources.append((index, node))
                 continue
             call = Call(tuple(types[i] for i in node.args), types[index], node.attr_map, device)
@@ -71,9 +72,11 @@ class CompiledProgram:
         fronts: Mapping[int, Tensor],
         outputs: Outputs,
         constants: Sequence[Tensor],
+        earlier: Mapping[int, Tensor] | None = None,
     ) -> StageOutput:
-        """`count` instances. `fronts[slot]` and `outputs[lane, name]` are `[count, *shape]`."""
-        values = self._source_values(fronts, outputs, constants)
+        """`count` instances. `fronts[slot]`, what an `earlier` phase of the fires put on a slot, and
+        `outputs[lane, name]` are `[count, *shape]`."""
+        values = self._source_values(fronts, earlier or {}, outputs, constants)
         for step in self._steps:
             try:
                 values[step.node] = step.run(step.call, *(values[arg] for arg in step.args))
@@ -86,13 +89,19 @@ class CompiledProgram:
         return StageOutput(registers, results)
 
     def _source_values(
-        self, fronts: Mapping[int, Tensor], outputs: Outputs, constants: Sequence[Tensor]
+        self,
+        fronts: Mapping[int, Tensor],
+        earlier: Mapping[int, Tensor],
+        outputs: Outputs,
+        constants: Sequence[Tensor],
     ) -> dict[int, Tensor]:
         values: dict[int, Tensor] = {}
         pool = iter(constants)
         for index, node in self._sources:
             if node.op.name == "front":
                 values[index] = fronts[node.attrs[0]]
+            elif node.op.name == "earlier":
+                values[index] = earlier[node.attrs[0]]
             elif node.op.name == "output":
                 values[index] = outputs[node.attrs]
             else:
