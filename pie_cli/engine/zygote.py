@@ -6,6 +6,7 @@ the calling one, and locks that others hold would stay locked for good.
 """
 
 import argparse
+import asyncio
 import contextlib
 import gc
 import importlib
@@ -161,11 +162,18 @@ def preload(entry: str, model_path: str | None) -> Entry:
         importlib.import_module(name)
     sys.modules["mimetypes"].init()  # reads /etc/mime.types, which children may not
     time.tzset()
+    rehearse()
     function = resolve(entry)
     if entry == DEFAULT_ENTRY:
         importlib.import_module("inferlet")
         resolve("inferlet.runtime.launch:preload")(model_path)
     return function
+
+
+def rehearse() -> None:
+    """Do once what every child begins with: what that leaves in memory is then shared too."""
+    with asyncio.Runner() as runner:
+        runner.run(asyncio.sleep(0))
 
 
 def package_folders() -> list[str]:
