@@ -43,6 +43,7 @@ class Channel:
         self._line = user_line()
         self.name = at(self._line)
         self._is_named = False
+        self._is_seeded = False  # the host had put cells before the first submit
         self._cell = TensorType(self.dtype, self.shape)
         self._capacity = 1
         self._number = -1  # the engine's handle, once a pass uses the channel
@@ -240,6 +241,7 @@ class Channel:
             return
         runtime = handles.current()
         self._number = runtime.number("channel")
+        self._is_seeded = bool(self._staged)
         runtime.channels[self._number] = self
         runtime.command(m.DefineChannel(self._number, self._cell, self._capacity))
         for array in self._staged:

@@ -35,6 +35,8 @@ class Traced:
     constants: bytes  # little-endian pool, in canonical order
     result_types: list[TensorType]
     rebuild: Callable[[Sequence[np.ndarray]], Any]
+    structure: Any  # of the result, without values
+    outputs: dict[tuple[int, str], TensorType]  # model outputs that it reads
     returns_value: bool
     source: dict[int, Line]  # node -> the user's line
 
@@ -224,7 +226,8 @@ class Stage:
         result: Result = plan(returned, lambda value: self._own(value, "the result", at))
         nodes = [tensor.node for tensor in result.tensors]
         program, positions = self._builder.finish(nodes)
-        self._verify(program, at)
+        outputs = {key: self._output_type(*key) for key in program.outputs()}
+        self._verify(program, outputs, at)
         code = encode.encode(program)
         pool = {
             positions[node]: data for node, data in self._constants.items() if node in positions
@@ -237,13 +240,14 @@ class Stage:
             constants=b"".join(pool[node] for node in sorted(pool)),
             result_types=[self._types[node] for node in nodes],
             rebuild=result.rebuild,
+            structure=result.structure,
+            outputs=outputs,
             returns_value=returned is not None,
             source={position: self._lines[node] for node, position in positions.items()},
         )
 
-    def _verify(self, program: Program, at: Line) -> None:
+    def _verify(self, program: Program, outputs: check.OutputTypes, at: Line) -> None:
         slots = [TensorType(c.dtype, tuple(c.shape)) for c in self._channels]
-        outputs = {key: self._output_type(*key) for key in program.outputs()}
         try:
             check.check(program, slots, outputs)
         except check.CheckError as error:

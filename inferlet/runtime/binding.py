@@ -152,6 +152,8 @@ class Plan:
         self.fwd._bound = bound
         # The functions and what they close over are no longer needed.
         self.fwd._prologue = self.fwd._epilogue = self.fwd._recorded = None
+        if runtime.on_bind:
+            runtime.on_bind(bound)
         return bound
 
     def _all_channels(self) -> list[Channel]:

@@ -5,6 +5,7 @@ Handles are numbered here, each kind from 0, so that making one waits for nobody
 
 import itertools
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inferlet.errors import InferletError
@@ -15,6 +16,7 @@ from ipc.types import EngineInfo, ModelInfo
 
 if TYPE_CHECKING:
     from inferlet.channel import Channel
+    from inferlet.runtime.binding import BoundPass
     from inferlet.runtime.conversation import Conversation
     from inferlet.runtime.fires import PipelineState
     from inferlet.runtime.tokenizer import Vocabulary
@@ -39,6 +41,7 @@ class Runtime:
         self.pipelines: dict[int, PipelineState] = {}
         self.channels: weakref.WeakValueDictionary[int, Channel] = weakref.WeakValueDictionary()
         self.programs: set[bytes] = set()  # ids that the worker has
+        self.on_bind: Callable[[BoundPass], None] | None = None  # for tools: each new pass
         self.failure: MakeError | None = None  # the engine is gone
         self._numbers = {kind: itertools.count() for kind in ("channel", "pass", "set", "pipeline")}
 
