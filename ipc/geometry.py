@@ -209,3 +209,45 @@ def visible(placed: Placed, row: int, mask: Sequence[int] | None = None) -> list
 def visible_in_group(other: Placed, position: int) -> list[int]:
     """The slots of another lane of the group that a row at `position` attends."""
     return [s for s, stored in enumerate(other.stored) if EMPTY < stored < position]
+
+
+def check_indptr(indptr: Sequence[int], num_rows: int) -> None:
+    """Offsets of lanes: from 0 to the number of rows, never decreasing."""
+    rises = all(start <= end for start, end in pairwise(indptr))
+    if len(indptr) < 2 or indptr[0] != 0 or indptr[-1] != num_rows or not rises:
+        raise GeometryError(
+            f"`indptr` is {list(indptr)[:16]}: it starts with 0, never decreases, and ends with the "
+            f"number of rows, {num_rows}"
+        )
+
+
+def check_mask(placed: Sequence[Placed], width: int) -> None:
+    """A mask has an entry for every slot of each lane that has rows."""
+    for lane, lane_placed in enumerate(placed):
+        if lane_placed.rows and len(lane_placed.stored) > width:
+            raise GeometryError(
+                f"the mask has {width} columns; lane {lane} has {len(lane_placed.stored)} slots"
+            )
+
+
+def readout_by_lane(
+    readout: Sequence[int] | None, indptr: Sequence[int], counts: Sequence[int] | None = None
+) -> list[int]:
+    """The rows read out in lane order; None: the last row of each lane that has one. `counts`: how
+    many each lane must read out."""
+    lanes = list(pairwise(indptr))
+    if readout is None:
+        by_lane = [[end - 1] if end > start else [] for start, end in lanes]
+        if counts is not None and not sum(counts):
+            return []  # nobody reads outputs
+    else:
+        for row in readout:
+            if not 0 <= row < indptr[-1]:
+                raise GeometryError(f"row {row} is read out of {indptr[-1]} rows")
+        by_lane = [[row for row in readout if start <= row < end] for start, end in lanes]
+    found = [len(rows) for rows in by_lane]
+    if counts is not None and found != list(counts):
+        raise GeometryError(
+            f"{found} rows are read out of the lanes; the pass is fixed to {list(counts)}"
+        )
+    return [row for rows in by_lane for row in rows]
