@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from pie_cli.engine.launcher import Exit, Launched, Launcher, Limits
-from pie_cli.sandbox import policy
-from tests.sandbox import attacks
+from pie_cli.sandbox import policy, selftest
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 30.0
+BEST_TIER = selftest.probe().name
+TIERS = [policy.FULL, policy.REDUCED] if BEST_TIER == policy.FULL else [policy.REDUCED]
 SMALL = Limits(memory=64 << 20, cpu=20, descriptors=64)
 
 
@@ -36,10 +37,11 @@ class Arena:
 
     def __init__(
         self,
-        tier: str = policy.REDUCED,
+        tier: str = BEST_TIER,
         entry: str = "tests.sandbox.attacks:run",
         num_spares: int = 0,
     ) -> None:
+        self.tier = tier
         self.loop = asyncio.new_event_loop()
         self.deaths = 0
         self.launcher = Launcher(tier, None, None, entry=entry, on_death=self._died, num_spares=num_spares)
@@ -57,7 +59,7 @@ class Arena:
 
     async def start(self, name: str, arguments: dict | None = None, limits: Limits = SMALL):
         launched = await self.launcher.launch(limits)
-        request = json.dumps({"name": name, "arguments": arguments or {}}) + "\n"
+        request = _request(name, {**(arguments or {}), "tier": self.tier})
         await self.loop.sock_sendall(launched.sock, request.encode())
         return launched
 
@@ -91,6 +93,14 @@ def confined() -> Iterator[Arena]:
     arena.close()
 
 
+@pytest.fixture(scope="session", params=TIERS)
+def each_tier(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    """One after the other, the tiers that this machine gives."""
+    arena = Arena(request.param)
+    yield arena
+    arena.close()
+
+
 @pytest.fixture(scope="module")
 def confined_programs() -> Iterator[Arena]:
     """Children run `programs.run`."""
@@ -112,6 +122,7 @@ def targets(tmp_path: Path) -> Iterator[dict]:
     """A world-writable folder, listening sockets and a victim process."""
     tmp_path.chmod(0o777)
     (tmp_path / "secret").write_text("a secret")
+    (tmp_path / "private").touch(0o600)
     (tmp_path / "shortcut").symlink_to("/etc/passwd")
     victim = subprocess.Popen(["sleep", "600"])
     # Socket names are at most 108 bytes long, so they are bound relative to the folder.
@@ -137,11 +148,34 @@ def targets(tmp_path: Path) -> Iterator[dict]:
     victim.wait()
 
 
-def in_the_open(name: str, arguments: dict) -> str:
-    """The outcome of an attack in a process without any sandbox."""
-    command = [sys.executable, "-I", attacks.__file__, name, json.dumps(arguments)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT)
-    if not done.stdout:
-        return f"no answer, status {done.returncode}: {done.stderr.decode()[-500:]}"
-    answer = json.loads(done.stdout)
-    return answer["outcome"] if answer["outcome"] == "escaped" else str(answer)
+class Open:
+    """Runs attacks in new processes without any sandbox."""
+
+    def __init__(self) -> None:
+        start = "import sys; sys.path.insert(0, sys.argv[1]); from tests.sandbox import attacks; "
+        command = [sys.executable, "-I", "-c", start + "attacks.serve()", str(ROOT)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def outcome(self, name: str, arguments: dict | None = None) -> str:
+        """`escaped`, or how it failed."""
+        self._process.stdin.write(_request(name, arguments or {}))
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["outcome"] if answer["outcome"] == "escaped" else str(answer)
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(TIMEOUT)
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def in_the_open() -> Iterator[Open]:
+    control = Open()
+    yield control
+    control.close()
+
+
+def _request(name: str, arguments: dict) -> str:
+    return json.dumps({"name": name, "arguments": arguments}) + "\n"

@@ -10,7 +10,7 @@ import pytest
 from pie_cli.engine import zygote
 from pie_cli.engine.launcher import Launcher, LaunchError, Limits
 from pie_cli.sandbox import policy
-from tests.sandbox.conftest import SMALL, TIMEOUT, Arena, in_the_open
+from tests.sandbox.conftest import BEST_TIER, SMALL, TIMEOUT, Arena, Open
 
 
 async def gone(pid: int) -> bool:
@@ -93,7 +93,7 @@ def test_launches_beyond_what_the_control_socket_holds_wait_their_turn(arena: Ar
 
 
 def test_a_cancelled_start_leaves_no_zygote():
-    launcher = Launcher(policy.REDUCED, None, None, entry="tests.sandbox.attacks:run")
+    launcher = Launcher(BEST_TIER, None, None, entry="tests.sandbox.attacks:run")
 
     async def scenario():
         starting = asyncio.create_task(launcher.start())
@@ -172,16 +172,81 @@ def test_close_leaves_nothing_behind():
 
 def test_a_zygote_that_cannot_load_says_where_to_look(tmp_path):
     log = tmp_path / "zygote.log"
-    launcher = Launcher(policy.REDUCED, None, str(log), entry="no_such_module:run")
+    launcher = Launcher(BEST_TIER, None, str(log), entry="no_such_module:run")
     with pytest.raises(LaunchError, match=f"status 1; see `{log}`"):
         asyncio.run(launcher.start())
     assert "No module named 'no_such_module'" in log.read_text()
 
 
-def test_without_a_sandbox_limits_and_lifetime_still_hold(targets):
+def test_the_pid_is_the_machines_whatever_the_child_sees(each_tier: Arena):
+    async def scenario():
+        (sleeper,) = await start_sleepers(each_tier, 1)
+        with open(f"/proc/{sleeper.pid}/status") as file:
+            status = file.read()
+        each_tier.launcher.kill(sleeper.launch_id)
+        await each_tier.finish(sleeper)
+        return status
+
+    status = each_tier.run(scenario())
+    assert f"PPid:\t{each_tier.launcher.zygote_pid}\n" in status
+    inner = int(status.partition("NSpid:")[2].splitlines()[0].split()[-1])
+    seen = each_tier.outcome("standing").result
+    if each_tier.tier == policy.FULL:
+        assert seen["parent"] == 0 and 1 < inner < seen["pid"] < 10_000
+    else:
+        assert seen["parent"] == each_tier.launcher.zygote_pid
+
+
+def test_inferlets_give_way_to_the_worker(each_tier: Arena):
+    async def scenario():
+        (sleeper,) = await start_sleepers(each_tier, 1)
+        await asyncio.sleep(0.1)  # it is confined by then
+        found = os.getpriority(os.PRIO_PROCESS, sleeper.pid), oom_score(sleeper.pid)
+        each_tier.launcher.kill(sleeper.launch_id)
+        await each_tier.finish(sleeper)
+        return found
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    expected = min(own + policy.NICENESS, 19), policy.OOM_SCORE
+    assert each_tier.run(scenario()) == expected
+    assert oom_score(each_tier.launcher.zygote_pid) == oom_score(os.getpid())
+
+
+def oom_score(pid: int) -> int:
+    with open(f"/proc/{pid}/oom_score_adj") as file:
+        return int(file.read())
+
+
+def test_the_end_of_the_first_process_ends_all_and_is_told():
+    if BEST_TIER != policy.FULL:
+        pytest.skip("`reduced` has no pid namespace")
+    arena = Arena()
+
+    async def scenario():
+        sleepers = await start_sleepers(arena, 2)
+        with open(f"/proc/{arena.launcher.zygote_pid}/task/{arena.launcher.zygote_pid}/children") as f:
+            (first,) = set(map(int, f.read().split())) - {sleeper.pid for sleeper in sleepers}
+        os.kill(first, signal.SIGKILL)
+        return [(await arena.finish(each)).exit.status for each in sleepers]
+
+    assert arena.run(scenario()) == [-signal.SIGKILL] * 2
+    while not arena.deaths:
+        arena.run(asyncio.sleep(0.01))
+    arena.loop.close()
+
+
+def test_two_hundred_at_once_all_run(confined: Arena):
+    async def scenario():
+        started = await asyncio.gather(*(confined.start("environment") for _ in range(200)))
+        return [(await confined.finish(each)).outcome for each in started]
+
+    assert confined.run(scenario()) == ["escaped"] * 200
+
+
+def test_without_a_sandbox_limits_and_lifetime_still_hold(in_the_open: Open):
     arena = Arena(policy.NONE)
     try:
-        assert in_the_open("read_etc_passwd", {}) == "escaped"
+        assert in_the_open.outcome("read_etc_passwd") == "escaped"
         assert arena.outcome("read_etc_passwd").outcome == "escaped"
         assert arena.outcome("allocate_much_memory").outcome == "blocked"
         assert arena.outcome("open_many_descriptors").outcome == "blocked"
