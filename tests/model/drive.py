@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from worker.model.base import Batch, Model
+from worker.model.base import Batch, MaskedLane, Model
 
 
 @dataclass
@@ -41,13 +42,36 @@ class Driver:
         batch = self.batch(work, write=write, readout=readout)
         return self.model.logits(self.model.forward(batch))
 
+    def step_masked(
+        self, work: list[tuple[Lane, list[int]]], masks: dict[int, Tensor], *, write: bool = True
+    ) -> Tensor:
+        """One forward in which some lanes have masks `[rows, K]` over their own slots; gives the
+        logits of every row."""
+        for lane, tokens in work:
+            self.grow(lane, lane.length + len(tokens))
+        masked = [MaskedLane(lane, work[lane][0].pages, mask) for lane, mask in masks.items()]
+        return self.every_row(work, masked, write=write)
+
+    def every_row(
+        self,
+        work: list[tuple[Lane, list[int]]],
+        masked: Sequence[MaskedLane],
+        *,
+        write: bool = True,
+    ) -> Tensor:
+        """One forward; gives the logits of every row."""
+        batch = self.batch(work, write=write)
+        batch.masked = masked
+        batch.readout_rows = torch.arange(batch.num_rows, device=self.model.device)
+        return self.model.logits(self.model.forward(batch))
+
     def batch(
         self, work: list[tuple[Lane, list[int]]], *, write: bool = True, readout: bool = True
     ) -> Batch:
         positions, slots, lengths, indptr = [], [], [], [0]
         for lane, tokens in work:
             end = lane.length + len(tokens)
-            self._grow(lane, end)
+            self.grow(lane, end)
             positions += range(lane.length, end)
             slots += [self._slot(lane, p) if write else -1 for p in range(lane.length, end)]
             lengths.append(end)
@@ -86,7 +110,7 @@ class Driver:
             self.release(lane)
         return results
 
-    def _grow(self, lane: Lane, end: int) -> None:
+    def grow(self, lane: Lane, end: int) -> None:
         while len(lane.pages) * self.model.page_size < end:
             lane.pages.append(self._free.pop())
 

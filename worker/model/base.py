@@ -6,7 +6,7 @@ is decided elsewhere, a model only reads and writes the slots that a batch names
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,21 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(slots=True)
+class MaskedLane:
+    """A lane of the batch whose rows attend what is said here, and not its causal extent.
+
+    Slot s of the list is the slot `s % page_size` of page `pages[s // page_size]`. The lane's own
+    pages usually come first, then pages of other lanes; a page may be listed that no row attends.
+    A row that attends nothing gets zeros from attention. What lies in a slot that a row does not
+    attend never reaches that row, be it NaN.
+    """
+
+    lane: int
+    pages: Sequence[int]
+    visible: Tensor  # bool [rows of the lane, at most len(pages) * page_size]: the rest is hidden
+
+
+@dataclass(slots=True)
 class Batch:
     """The tensors of one forward: R rows in L lanes, on the model's device unless said otherwise.
 
@@ -27,6 +42,10 @@ class Batch:
     `[0, kv_lens[i] - q + j + 1)` of its pages: causal, aligned to the *end* of the readable part,
     whatever `positions` says (positions only turn the rotary embedding). Each lane has at least one
     row, and every token id is a legal one.
+
+    Lanes in `masked` attend what is said there instead: for them `kv_lens` and `page_table` say
+    nothing (they must be legal all the same: at least one slot a row). Their rows are placed and
+    written as all others are, in the whole batch before any row reads. Cheapest as the last lanes.
     """
 
     token_ids: Tensor  # int64 [R]
@@ -41,6 +60,7 @@ class Batch:
     num_lanes: int
     max_query_len: int
     max_kv_len: int
+    masked: Sequence[MaskedLane] = ()  # each lane once at most
 
 
 class Model(Protocol):
@@ -49,6 +69,8 @@ class Model(Protocol):
     info: ModelInfo
     page_size: int  # slots a page
     device: torch.device
+    #: Why this model cannot take masked lanes; None: it can. `forward` raises ValueError otherwise.
+    mask_refusal: str | None
 
     def page_bytes(self) -> int:
         """Bytes that one page takes over all layers."""
@@ -65,6 +87,22 @@ class Model(Protocol):
         """Copies whole pages, (source, destination), in every layer.
 
         All sources are read before any destination is written; no page is twice a destination.
+        """
+        ...
+
+    def save_pages(self, pages: Sequence[int]) -> list[Tensor]:
+        """What these pages hold, copied to host memory: tensors `[len(pages), …]`."""
+        ...
+
+    def load_pages(self, pages: Sequence[int], saved: Sequence[Tensor]) -> None:
+        """Makes these pages hold what `save_pages` gave for as many pages."""
+        ...
+
+    def clear_pages(self, pages: Sequence[int]) -> None:
+        """To be called with pages that are handed out, before anything is written to them.
+
+        Forgets what earlier owners wrote. Without it their NaN or infinity, in slots that nobody
+        attends, could reach the new owner: kernels multiply what lies past a lane's end by zero.
         """
         ...
 

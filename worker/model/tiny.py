@@ -7,6 +7,7 @@ is the same to the last bit alone, among others, in chunks, and on any pages. No
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -70,6 +71,7 @@ class TinyModel:
         self._head = torch.randn(vocab_size, WIDTH, generator=generator).to(self.device)
         self._layers = [_Layer(generator, self.device) for _ in range(LAYERS)]
         self._kv: Tensor | None = None
+        self.mask_refusal: str | None = None
         self.info = ModelInfo(
             name=name,
             architecture="Tiny",
@@ -98,6 +100,16 @@ class TinyModel:
         sources, destinations = torch.tensor(pairs, device=self.device).unbind(1)
         pages[:, :, destinations] = pages[:, :, sources]
 
+    def save_pages(self, pages: Sequence[int]) -> list[Tensor]:
+        return [self._kv.unflatten(2, (-1, self.page_size))[:, :, list(pages)].movedim(2, 0).cpu()]
+
+    def load_pages(self, pages: Sequence[int], saved: Sequence[Tensor]) -> None:
+        held = saved[0].to(self.device).movedim(0, 2)
+        self._kv.unflatten(2, (-1, self.page_size))[:, :, list(pages)] = held
+
+    def clear_pages(self, pages: Sequence[int]) -> None:
+        self._kv.unflatten(2, (-1, self.page_size))[:, :, list(pages)] = 0
+
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         x = self._embedding[batch.token_ids]
@@ -121,14 +133,22 @@ class TinyModel:
     def _readable_slots(self, batch: Batch) -> list[Tensor]:
         """Per row, the slots that it reads. Rows past the last lane (padding) read slot 0."""
         indptr, kv_lens = batch.query_indptr_host.tolist(), batch.kv_lens.tolist()
-        offsets = torch.arange(self.page_size, device=self.device)
+        masked = {lane.lane: lane for lane in batch.masked}
         reads: list[Tensor] = []
         for lane, (start, end) in enumerate(itertools.pairwise(indptr)):
-            pages = batch.page_table[lane].long()
-            slots = (pages[:, None] * self.page_size + offsets).flatten()
+            if lane in masked:
+                slots = self._slots(torch.tensor(list(masked[lane].pages), dtype=torch.int64))
+                reads += [slots[: len(seen)][seen] for seen in masked[lane].visible]
+                continue
+            slots = self._slots(batch.page_table[lane].long())
             reads += [slots[: kv_lens[lane] - (end - row) + 1] for row in range(start, end)]
         padding = len(batch.token_ids) - len(reads)
-        return reads + [offsets[:1]] * padding
+        return reads + [torch.zeros(1, dtype=torch.int64, device=self.device)] * padding
+
+    def _slots(self, pages: Tensor) -> Tensor:
+        """All slots of these pages, in order."""
+        offsets = torch.arange(self.page_size, device=self.device)
+        return (pages.to(self.device)[:, None] * self.page_size + offsets).flatten()
 
     def _write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         kept = slots >= 0

@@ -5,7 +5,9 @@ One forward is: our `Batch` renamed to vLLM's attention metadata, vLLM's module,
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from ipc.types import ModelInfo
 from worker.model.base import Batch, Progress
+from worker.model.masked import plain_part
 from worker.model.vllm_kernels import speed_up
 from worker.model.vllm_loading import (
     join_world_of_one,
@@ -33,6 +36,7 @@ from worker.model.vllm_loading import (
     make_config,
     set_current_vllm_config,
 )
+from worker.model.vllm_masked import MaskedAttention, mask_refusal
 
 #: Fewer rows are padded to this many. The CPU's matrix kernel is up to a quarter faster at 4 rows
 #: than at 1, and only at 1 does it sum in another order: padded, a row's bits do not depend on its
@@ -82,7 +86,13 @@ class VllmModel:
         self._min_rows = MIN_CPU_ROWS if self.device.type == "cpu" else 1
         if self.device.type == "cpu":
             speed_up(self._layers.values())
+        self.mask_refusal = mask_refusal(self._layers.values())
+        self._masked: MaskedAttention | None = None
+        if self.mask_refusal is None:
+            layers = self._layers.values()
+            self._masked = MaskedAttention(layers, self.page_size, self.device)
         self._kv: list[Tensor] = []
+        self._was_used = bytearray()  # [pages]
         self.info = _describe(config, name, path)
 
     def page_bytes(self) -> int:
@@ -104,6 +114,7 @@ class VllmModel:
                 self._layers[name].bind_kv_cache(layer_kv)
             self._kv.append(kv)
         self._config.cache_config.num_gpu_blocks = num_pages
+        self._was_used = bytearray(num_pages)
 
     def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
         if not pairs:
@@ -112,16 +123,38 @@ class VllmModel:
         for kv in self._kv:  # [layer, page, …]
             kv.index_copy_(1, destinations, kv.index_select(1, sources))
 
+    def save_pages(self, pages: Sequence[int]) -> list[Tensor]:
+        index = torch.tensor(pages, device=self.device)
+        return [kv.index_select(1, index).movedim(1, 0).cpu() for kv in self._kv]
+
+    def load_pages(self, pages: Sequence[int], saved: Sequence[Tensor]) -> None:
+        index = torch.tensor(pages, device=self.device)
+        for kv, held in zip(self._kv, saved):
+            kv.index_copy_(1, index, held.to(self.device).movedim(0, 1))
+
+    def clear_pages(self, pages: Sequence[int]) -> None:
+        stale = [page for page in pages if self._was_used[page]]
+        for page in pages:
+            self._was_used[page] = True  # from now on: until then it is as it was allocated
+        if stale:
+            index = torch.tensor(stale, device=self.device)
+            for kv in self._kv:  # [layer, page, …]
+                kv.index_fill_(1, index, 0)
+
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         padding = max(0, self._min_rows - len(batch.token_ids))
         slots = _padded(batch.slot_mapping, padding, -1)
-        metadata = self._metadata(batch, slots)
-        with set_forward_context(
-            metadata,
-            self._config,
-            num_tokens=len(slots),
-            slot_mapping=dict.fromkeys(metadata, slots),
+        plain = plain_part(batch)
+        metadata = self._metadata(plain, slots)
+        with (
+            set_forward_context(
+                metadata,
+                self._config,
+                num_tokens=len(slots),
+                slot_mapping=dict.fromkeys(metadata, slots),
+            ),
+            self._attending(batch, has_plain_lanes=plain is not None),
         ):
             hidden = self._module(
                 input_ids=_padded(batch.token_ids, padding, 0),
@@ -139,8 +172,22 @@ class VllmModel:
             hidden = functional.pad(hidden, (0, 0, 0, self._min_rows - num_rows))
         return self._module.compute_logits(hidden)[:num_rows].float()
 
-    def _metadata(self, batch: Batch, slots: Tensor) -> dict[str, object]:
-        """Attention metadata by layer name. Padding rows are outside it: no lane has them."""
+    def _attending(
+        self, batch: Batch, *, has_plain_lanes: bool
+    ) -> contextlib.AbstractContextManager[None]:
+        if not batch.masked:
+            return contextlib.nullcontext()
+        if self._masked is None:
+            raise ValueError(self.mask_refusal)
+        return self._masked.attending(batch, has_plain_lanes)
+
+    def _metadata(self, batch: Batch | None, slots: Tensor) -> dict[str, object]:
+        """Attention metadata by layer name: that of the kernel's lanes, if it has any.
+
+        Padding rows are outside it: no lane has them.
+        """
+        if batch is None:
+            return dict.fromkeys(self._layers)
         common = CommonAttentionMetadata(
             query_start_loc=batch.query_indptr,
             query_start_loc_cpu=batch.query_indptr_host,
@@ -162,6 +209,11 @@ class VllmModel:
     def _group_layers(self) -> list[_Group]:
         names: dict[tuple[type, AttentionSpec], list[str]] = {}
         for name, layer in self._layers.items():
+            if getattr(layer, "kv_sharing_target_layer_name", None) is not None:
+                raise ValueError(
+                    f"layer {name} reads the KV pages of {layer.kv_sharing_target_layer_name}:"
+                    " models whose layers share pages cannot be served"
+                )
             spec = layer.get_kv_cache_spec(self._config)
             if not isinstance(spec, AttentionSpec) or spec.block_size != self.page_size:
                 raise ValueError(
