@@ -39,6 +39,8 @@ def run(fd: int) -> None:
         process = _Process(fd)
         try:
             runner.run(process.live())
+        except asyncio.CancelledError:
+            pass  # the hub is gone: nobody would read a last word
         except (SystemExit, KeyboardInterrupt) as error:
             # Raised in a task of the app: asyncio ends its loop for these.
             runner.run(process.die(error))

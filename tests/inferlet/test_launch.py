@@ -351,3 +351,14 @@ def test_frames_that_follow_the_launch_at_once_are_kept(start):
     process = start("from inferlet import *\nasync def main(): return await session.receive()")
     process.send(m.Inbox(True, '{"early": 1}'))
     assert json.loads(process.end().value) == {"early": 1}
+
+
+def test_a_hub_that_leaves_before_the_launch_ends_the_process_quietly():
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        live(theirs.fileno())  # closes all but this one
+    theirs.close()
+    ours.close()
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
