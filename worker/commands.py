@@ -171,7 +171,7 @@ def open_working_set(state: State, process: Process, command: m.OpenWorkingSet) 
 
 
 def _add_set(state: State, process: Process, number: int) -> WorkingSet:
-    working_set = WorkingSet(state.pool, process)
+    working_set = WorkingSet(state.pool, process, process.root)
     _add(process.working_sets, "working set", number, working_set)
     process.live_sets.add(working_set)
     return working_set
@@ -220,7 +220,10 @@ def submit(state: State, process: Process, command: m.Submit) -> None:
     pipeline, pass_, sets = accepted
     for use in pass_.uses:
         use.channel.accepted_pops += use.pops
-    fire = Fire(process, pipeline, pass_, command.seq, sets, state.next_order(), lanes=pass_.lanes)
+    fire = Fire(
+        process, pipeline, pass_, command.seq, sets, state.next_order(), lanes=pass_.lanes,
+        follows=command.follows,
+    )  # fmt: skip
     settle.queue_item(state, pipeline, fire)
 
 
@@ -259,6 +262,7 @@ def _accept(
             raise Violation(f"pass {pass_id} cannot use channel {use.channel.number}")
     pipeline.next_seq = seq + count
     state.expected.discard(pipeline)
+    pipeline.parked = False
     if pipeline.failed:
         return None  # it was sent before the failure was known
     _check_queued(process)
@@ -304,6 +308,7 @@ def park(state: State, process: Process, command: m.Park) -> None:
     pipeline = process.pipelines.get(command.pipeline)
     if pipeline is not None:
         state.expected.discard(pipeline)
+        pipeline.parked = True
 
 
 def close_pipeline(state: State, process: Process, command: m.ClosePipeline) -> None:

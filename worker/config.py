@@ -13,6 +13,7 @@ class Config:
 
     row_budget: int = 2048  # rows of one wave
     short_rows: int = 64  # a fire with at most so many rows left is not held up by a long one
+    decode_rows: int = 8  # a fire with at most so many is a decode
     min_chunk: int = 32  # a long pass is not cut finer
     max_embed_length: int = 8192
     run_ahead_window: int = 6
@@ -22,6 +23,11 @@ class Config:
     stats_interval: float = 1.0
     overlap: bool = False  # launch a wave before the values of the last one arrived
     tokens_stay: bool = False  # token ids that are tokens by construction are not read by the host
+    prefix_cache: bool = True
+    min_shared: int = 32  # a fire waits for so many rows of another one's rather than compute them
+    swap_pages: int = 1 << 20  # that suspended sequences may keep in host memory
+    idle_waves: int = 16  # a sequence that waits for its inferlet keeps its pages for so long
+    tenure_waves: int = 64  # … and one that has just come back, whoever wants them
 
 
 @dataclass(frozen=True, slots=True)

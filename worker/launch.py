@@ -27,6 +27,7 @@ from worker.programs import Cells, Programs, Ran, group_by_key, run_group
 from worker.readout import Readout
 from worker.scheduler import context_failure
 from worker.state import Channel, Fire, Lanes, Process, Segment, Stage, State, Wave
+from worker.swap_space import SwapSpace
 
 
 @dataclass(slots=True)
@@ -66,6 +67,7 @@ class Launched:
                     tuple(get(place) for place in delivery.results),
                     tuple((number, get(place)) for number, place in delivery.cells),
                     delivery.appended,
+                    delivery.fire.cached,
                 ),
             )
             for delivery in self.deliveries
@@ -78,10 +80,12 @@ class Launcher:
         self.model = model
         self.rings = rings
         self.programs = Programs(model.device)
+        self.swap_space = SwapSpace(model)
 
     @torch.inference_mode()
     def launch(self, wave: Wave) -> Launched:
         self.rings.flush()
+        self.swap_space.carry_out(wave.moves)
         self.model.copy_pages(wave.copies)
         starting = [segment for segment in wave.segments if segment.fire.work is None]
         self._run_prologues(starting)
@@ -286,10 +290,11 @@ def _lane_rows(segment: Segment) -> list[LaneRows]:
     """The parts of the segment's lanes that have rows in it."""
     fire, parts = segment.fire, []
     ids, indptr = fire.lanes.ids, fire.lanes.indptr
-    for working_set, first, end in zip(fire.sets, indptr, indptr[1:]):
+    all_skipped = fire.skipped or [0] * len(fire.sets)
+    for working_set, skipped, first, end in zip(fire.sets, all_skipped, indptr, indptr[1:]):
         start, stop = max(first, segment.start), min(end, segment.stop)
         if start < stop:
-            slot = working_set.length + start - first
+            slot = working_set.length + skipped + start - first
             parts.append(LaneRows(ids[start:stop], slot, working_set.pages))
     return parts
 

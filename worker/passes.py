@@ -129,6 +129,8 @@ def _bind_uses(
     process: Process, spec: PassSpec, programs: dict[bytes, Program]
 ) -> tuple[Use, ...]:
     effects = accounting.fire_effects(spec, lambda program_id: programs[program_id].slot_events())
+    for number, effect in effects.items():
+        _channel(process, number).fed_by_device |= effect.puts
     return tuple(
         Use(
             _channel(process, number), effect.needs_front, int(effect.pops),

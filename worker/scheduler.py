@@ -1,22 +1,26 @@
 """Which fires form the next wave: a pure function of counts. No tensors, no clocks.
 
 A fire is ready when it heads its pipeline, every channel whose front it needs holds a cell, every
-channel it appends to has room, its working sets exist, and its pages can be had.
+channel it appends to has room, its working sets exist, and nobody is computing the same prefix.
 
-    short fires   (decodes, small prompts) first, in turn over processes and their pipelines
-    long fires    what is left of the row budget, at least a quarter, oldest first, cut into chunks
+    decodes       (few rows) first, in turn over processes and their pipelines
+    short fires   (small prompts) likewise
+    long fires    what is left of the rows, oldest first, cut into chunks
+
+Higher priorities go before lower ones, and a frame's next entry before all others. While there are
+decodes, prompts get `prompt_rows` a wave: so that decodes go on at their pace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ipc.errors import ErrorCode, Failure
-from worker import settle
+from worker import prefix, settle
+from worker.reclaim import FOR_PAGES, age_of, make_room
 from worker.state import (
     CellChange,
     Fire,
     ForkPoint,
+    Lanes,
     Pipeline,
     Process,
     Run,
@@ -32,28 +36,34 @@ class Scheduler:
         self.state = state
         self.row_budget = config.row_budget
         self.short_rows = min(config.short_rows, config.row_budget // 2)
+        self.decode_rows = min(config.decode_rows, self.short_rows)
         self.long_share = config.row_budget // 4  # of a wave, while a long fire is ready
         self.min_chunk = max(min(config.min_chunk, self.long_share), 1)
+        self.prompt_rows = config.row_budget  # of a wave with decodes; the loop changes it
         self.waves = 0
         self.waiting: dict[Pipeline, str] = {}  # why the head of a pipeline was not ready
         self.without_pages: list[Fire] = []  # ready but for pages
-        self._may_overtake = False
+        self._relaxed = False
+        self._skipped: dict[Fire, int] = {}  # rows that the cache seems to have
 
     def next_wave(self) -> Wave | None:
         """The next wave, with its pages taken; None when nothing is ready."""
         self.waiting.clear()
         self.without_pages.clear()
+        self._skipped.clear()
         self._advance_heads()
-        ready = list(self._in_turn())
+        ready = self._ready()
         if not ready:
             return None
-        wave = self._fill(ready, may_overtake=False)
+        wave = self._fill(ready, relaxed=False)
         if not wave.segments:
-            # Nothing runs that could give pages back soon: better a younger fire than none.
-            wave = self._fill(ready, may_overtake=True)
+            # Nothing runs that could give pages back soon: the oldest first, whatever it takes.
+            ready.sort(key=lambda fire: age_of(fire.process, fire.order))
+            wave = self._fill(ready, relaxed=True)
         if not wave.segments:
             return None
         self.waves += 1
+        wave.moves = self.state.swap.take_moves()
         if len(wave.segments) < len(ready):
             self._served_go_last(wave)
         return wave
@@ -69,7 +79,7 @@ class Scheduler:
         for process in self.state.processes.values():
             if process.pages and process not in waiting:
                 return None
-        return max(self.without_pages, key=lambda fire: fire.order)
+        return max(self.without_pages, key=lambda fire: age_of(fire.process, fire.order))
 
     # ---- what heads the pipelines
 
@@ -78,11 +88,16 @@ class Scheduler:
         changed = True
         while changed:
             changed = False
-            for pipeline in self._active_pipelines():
+            for pipeline in self._pipelines_to_advance():
                 changed |= self._advance_head(pipeline)
 
-    def _active_pipelines(self) -> list[Pipeline]:
-        return [pipeline for process in self.state.active for pipeline in process.active]
+    def _pipelines_to_advance(self) -> list[Pipeline]:
+        return [
+            pipeline
+            for process in self.state.active
+            for pipeline in process.active
+            if pipeline.queue and type(pipeline.queue[0]) in (ForkPoint, CellChange)
+        ]
 
     def _advance_head(self, pipeline: Pipeline) -> bool:
         process, changed = pipeline.process, False
@@ -103,23 +118,27 @@ class Scheduler:
             settle.leave_if_idle(self.state, pipeline)
         return changed
 
-    def _in_turn(self) -> Iterator[Fire]:
+    def _ready(self) -> list[Fire]:
         """Ready fires: the first of each process, then the second of each, …"""
-        rounds = [self._ready_of(process) for process in list(self.state.active)]
-        while rounds:
-            going_on = []
-            for fires in rounds:
-                fire = next(fires, None)
-                if fire is not None:
-                    yield fire
-                    going_on.append(fires)
-            rounds = going_on
+        each = [self._ready_of(process) for process in list(self.state.active)]
+        each = [fires for fires in each if fires]
+        if len(each) == 1:
+            ready = each[0]
+        else:
+            ready = []
+            for place in range(max(map(len, each), default=0)):
+                ready += [fires[place] for fires in each if place < len(fires)]
+        if any(fire.follows or fire.process.priority for fire in ready):
+            ready.sort(key=lambda fire: (-fire.process.priority, not fire.follows))
+        return ready
 
-    def _ready_of(self, process: Process) -> Iterator[Fire]:
+    def _ready_of(self, process: Process) -> list[Fire]:
+        ready = []
         for pipeline in list(process.active):
             fire = self._head_fire(pipeline)
-            if fire is not None and self._is_ready(fire):
-                yield fire
+            if fire is not None and (fire.begun or self._is_ready(fire)):
+                ready.append(fire)
+        return ready
 
     def _head_fire(self, pipeline: Pipeline) -> Fire | None:
         head = pipeline.queue[0] if pipeline.queue else None
@@ -140,8 +159,6 @@ class Scheduler:
         return head.next_fire
 
     def _is_ready(self, fire: Fire) -> bool:
-        if fire.begun:
-            return True
         reason = self._lacks(fire)
         if reason:
             self.waiting[fire.pipeline] = reason
@@ -149,102 +166,177 @@ class Scheduler:
         failure = self._cannot_ever(fire)
         if failure is not None:
             settle.fail(self.state, fire, failure)
-        return failure is None
+            return False
+        if fire.lanes is None:
+            self._read_host_tokens(fire)
+        if prefix.can_match(self.state, fire):
+            found = prefix.match(self.state, fire)
+            if found.others is not None:
+                self.waiting[fire.pipeline] = FOR_OTHERS
+                return False
+            self._skipped[fire] = sum(found.skipped)
+        return True
 
     def _lacks(self, fire: Fire) -> str:
         for use in fire.pass_.uses:
             channel = use.channel
-            if use.needs_front and channel.held == 0:
+            held = channel.written - channel.taken
+            if use.needs_front and held == 0:
                 return f"waits for a cell of channel {channel.number}"
-            if use.appends and channel.held - use.pops >= channel.capacity:
+            if use.appends and held - use.pops >= channel.capacity:
                 return f"waits for room in channel {channel.number}"
         for working_set in fire.sets:
             if working_set.fork_point is not None:
                 return "waits for a fork"
-            if any(fork.pipeline is not fire.pipeline for fork in working_set.forks):
+            if working_set.forks and any(
+                fork.pipeline is not fire.pipeline for fork in working_set.forks
+            ):
                 return "waits for a fork of its working set"
         return ""
 
+    def _read_host_tokens(self, fire: Fire) -> None:
+        """Ids that the host has put, when they may fill a page: so that they can be looked up."""
+        channel = fire.pass_.tokens
+        if channel.fed_by_device or fire.num_rows < self.state.pool.page_size:
+            return
+        (cell,) = self.state.rings.read(channel.cell, [channel.front])
+        ids = memoryview(cell).cast("i")
+        if -1 <= min(ids) and max(ids) < self.state.model.output_vocab_size:
+            fire.lanes = Lanes(ids, fire.pass_.spec.indptr)
+
     def _cannot_ever(self, fire: Fire) -> Failure | None:
         """Why the fire fails whatever happens: context, or more pages than there are."""
-        context, pool = self.state.model.context_length, self.state.pool
-        own: set[int] = set()
-        needed = 0
+        context, needed = self.state.model.context_length, 0
+        is_exact = fire.lanes is not None or fire.pass_.is_exact
         for working_set, rows in zip(fire.sets, fire.lane_rows):
-            if fire.lanes is not None or fire.pass_.is_exact:
-                end = working_set.length + rows
-                if rows and end > context:
-                    return context_failure(end, context)
-            own.update(working_set.pages)
+            end = working_set.length + rows
+            if is_exact and rows and end > context:
+                return context_failure(end, context)
             needed += working_set.pages_needed(rows)
-        if needed + len(own) > pool.capacity:
-            return Failure(
-                ErrorCode.OUT_OF_MEMORY,
-                f"the pass needs {needed + len(own)} pages at once; the engine has {pool.capacity}",
-            )
+        if not needed:
+            return None
+        own = {page for working_set in fire.sets for page in working_set.pages}
+        saved = {one for working_set in fire.sets for one in working_set.saved or ()}
+        total, capacity = needed + len(own) + len(saved), self.state.pool.capacity
+        if total > capacity:
+            message = f"the pass needs {total} pages at once; the engine has {capacity}"
+            return Failure(ErrorCode.OUT_OF_MEMORY, message)
         limit = fire.process.limits.pages
-        if needed and fire.process.pages + needed > limit:
+        if fire.process.pages + needed > limit:
+            self.state.recharge(fire.process)
+        if fire.process.pages + needed > limit:
             return Failure(ErrorCode.LIMIT, f"the process would hold more than {limit} pages")
         return None
 
     # ---- rows and pages
 
-    def _fill(self, ready: list[Fire], may_overtake: bool) -> Wave:
+    def _fill(self, ready: list[Fire], relaxed: bool) -> Wave:
         self.without_pages.clear()
-        self._may_overtake = may_overtake
-        wave = Wave(self.waves + 1, [], [])
-        left = self._add_short(wave, ready)
-        self._add_long(wave, ready, left)
-        return wave
-
-    def _add_short(self, wave: Wave, ready: list[Fire]) -> int:
-        """Adds the short fires; gives the rows left for the long ones."""
-        left = self.row_budget
-        has_long = any(self._remaining(fire) > self.short_rows for fire in ready)
-        reserve = self.long_share if has_long else 0
+        self._relaxed = relaxed
+        wave = Wave(self.waves + 1, [], [], [])
+        decodes, short, long = [], [], []
         for fire in ready:
             rows = self._remaining(fire)
-            if rows <= self.short_rows and left - rows >= reserve:
-                left -= self._add(wave, fire, rows)
-        return left
+            kind = decodes if rows <= self.decode_rows else short
+            (kind if rows <= self.short_rows else long).append(fire)
+        left = self.row_budget
+        reserve = min(self.long_share, self.prompt_rows) if long else 0
+        for fire in decodes:
+            if left - reserve >= self._remaining(fire):
+                left -= self._add(wave, fire, self.decode_rows)
+        if wave.segments:
+            left = min(left, self.prompt_rows)
+        for fire in short:
+            # The first one goes whatever the pace: it is not cut.
+            is_first = len(wave.segments) == 0 or left == self.prompt_rows
+            if left - reserve >= self._remaining(fire) or (is_first and not long):
+                left -= self._add(wave, fire, self.short_rows)
+        for fire in sorted(long, key=_long_order):
+            if left >= self.min_chunk:
+                left -= self._add(wave, fire, left)
+        return wave
 
-    def _add_long(self, wave: Wave, ready: list[Fire], left: int) -> None:
-        long = [fire for fire in ready if self._remaining(fire) > self.short_rows]
-        for fire in sorted(long, key=lambda fire: (not fire.begun, fire.order)):
-            rows = min(self._remaining(fire), left)
-            if rows >= min(self.min_chunk, self._remaining(fire)):
-                left -= self._add(wave, fire, rows)
+    def _remaining(self, fire: Fire) -> int:
+        return fire.num_rows - fire.rows_done - self._skipped.get(fire, 0)
 
-    @staticmethod
-    def _remaining(fire: Fire) -> int:
-        return fire.num_rows - fire.rows_done
-
-    def _add(self, wave: Wave, fire: Fire, rows: int) -> int:
-        """Puts `rows` rows of the fire into the wave; gives the rows that this takes."""
-        if not fire.begun and not self._take_pages(wave, fire):
+    def _add(self, wave: Wave, fire: Fire, most: int) -> int:
+        """Puts up to `most` rows of the fire into the wave; gives the rows that this takes."""
+        if not fire.begun and not self._begin(wave, fire):
             return 0
+        rows = min(fire.num_rows - fire.rows_done, most)
         wave.segments.append(Segment(fire, fire.rows_done, fire.rows_done + rows))
         return rows
 
-    def _take_pages(self, wave: Wave, fire: Fire) -> bool:
+    def _begin(self, wave: Wave, fire: Fire) -> bool:
         """Pages for the whole fire at once, so that no two passes wait for each other's half."""
-        lanes = list(zip(fire.sets, fire.lane_rows))
-        needed = sum(working_set.pages_needed(rows) for working_set, rows in lanes)
-        if needed > self.state.pool.num_free or self._overtakes(fire, needed - len(lanes)):
-            self.without_pages.append(fire)
-            self.waiting[fire.pipeline] = "waits for pages"
+        found = prefix.match(self.state, fire) if fire in self._skipped else None
+        if found is not None and found.others is not None:
+            self.waiting[fire.pipeline] = FOR_OTHERS
             return False
-        for working_set, rows in lanes:
-            wave.copies += working_set.extend(rows)
+        needed = self._pages_needed(fire, found)
+        if needed and not self._have_pages(fire, found, needed):
+            self.without_pages.append(fire)
+            self.waiting[fire.pipeline] = FOR_PAGES
+            return False
         self.waiting.pop(fire.pipeline, None)
+        self._skipped.pop(fire, None)
+        self._wake(fire, found)
         fire.begun = True
+        rows_of, skipped = fire.appended, fire.skipped
+        for place, working_set in enumerate(fire.sets):
+            working_set.last_wave = wave.number
+            copies = working_set.extend(rows_of[place], skipped[place] if skipped else 0)
+            if copies:
+                wave.copies += copies
         return True
+
+    def _pages_needed(self, fire: Fire, found: prefix.Match | None) -> int:
+        """Pages that must be had for the fire to begin, those that are merely cached included."""
+        skipped = found.skipped if found is not None else ()
+        needed, saved = 0, {}
+        for place, (working_set, rows) in enumerate(zip(fire.sets, fire.lane_rows)):
+            needed += working_set.pages_needed(rows, skipped[place] if skipped else 0)
+            if working_set.saved is not None:
+                saved.update(dict.fromkeys(working_set.saved))
+        if saved:
+            needed += self.state.swap.pages_needed(list(saved))
+        if found is not None:
+            refs = self.state.pool.refs
+            needed += sum(refs[page] == 0 for pages in found.pages for page in pages)
+        return needed
+
+    def _have_pages(self, fire: Fire, found: prefix.Match | None, needed: int) -> bool:
+        if self._overtakes(fire, needed - len(fire.sets)):
+            return False
+        pool = self.state.pool
+
+        def missing() -> int:
+            return self._pages_needed(fire, found) - pool.num_free
+
+        if needed <= pool.num_free:
+            return True
+        make_room(self.state, fire, self.waves, self.waiting, missing, self._relaxed)
+        return missing() <= 0
+
+    def _wake(self, fire: Fire, found: prefix.Match | None) -> None:
+        """What was found is taken, and suspended sets get their pages back."""
+        pool = self.state.pool
+        pinned = [page for pages in found.pages for page in pages] if found is not None else []
+        pool.share(pinned, fire.process)  # so that nothing below evicts them
+        for working_set in fire.sets:
+            if working_set.saved is not None:
+                working_set.restore()
+                working_set.restored_wave = self.waves
+        if found is not None:
+            prefix.begin(self.state, fire, found)
+            pool.release(pinned)
 
     def _overtakes(self, fire: Fire, pages_beyond: int) -> bool:
         """Whether it would take more than a page for each lane from an older fire that waits."""
-        if self._may_overtake or pages_beyond <= 0:
+        if self._relaxed or pages_beyond <= 0:
             return False
-        return any(other.order < fire.order for other in self.without_pages)
+        age = age_of(fire.process, fire.order)
+        return any(age_of(other.process, other.order) < age for other in self.without_pages)
 
     def _served_go_last(self, wave: Wave) -> None:
         for segment in wave.segments:
@@ -253,10 +345,15 @@ class Scheduler:
             self.state.active[process] = self.state.active.pop(process)
 
 
+FOR_OTHERS = "waits for an equal prompt"
+
+
+def _long_order(fire: Fire) -> tuple:
+    return not fire.begun, -fire.process.priority, fire.order
+
+
 def context_failure(end: int, context: int) -> Failure:
     return Failure(
         ErrorCode.CONTEXT_LENGTH,
         f"the working set would have {end} rows; the model's context is {context}",
     )
-
-

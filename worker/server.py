@@ -28,7 +28,9 @@ class Server:
             notices, batches = message
             started = [notice for notice in notices if isinstance(notice, m.ProcessStarted)]
             for notice in started:
-                self.state.processes[notice.number] = Process(notice.number, notice.limits)
+                self.state.processes[notice.number] = Process(
+                    notice.number, notice.limits, notice.salt, notice.priority
+                )
             for number, data in batches:
                 process = self.state.processes.get(number)
                 if process is not None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ipc.errors import Failure
 from ipc.messages import Failed
+from worker import prefix
 from worker.state import (
     CellChange,
     Channel,
@@ -102,12 +103,13 @@ def leave_if_idle(state: State, pipeline: Pipeline) -> None:
 def commit(state: State, fire: Fire) -> tuple[int, ...]:
     """The fire happened, with all of its effects at once. Gives the rows appended per lane."""
     run, pipeline, process = fire.run, fire.pipeline, fire.process
-    appended = tuple(fire.lane_rows)
+    appended = fire.appended
     lengths = [(working_set, working_set.length) for working_set in fire.sets]
     for working_set, rows in zip(fire.sets, appended):
         working_set.length += rows
         if not fire.pass_.is_exact:
             working_set.truncate(working_set.length)  # room that absent rows did not use
+    prefix.record(state, fire)
     changes = [_apply(state, use) for use in fire.pass_.uses]
     process.tokens_in += fire.num_rows
     process.tokens_out += len(fire.pass_.spec.readout) if fire.pass_.epilogue else 0
@@ -150,7 +152,7 @@ def flush_backlog(state: State, channel: Channel) -> None:
 def fail(state: State, fire: Fire, failure: Failure) -> None:
     """The fire commits nothing and fails its pipeline; what was accepted after it is dropped."""
     pipeline = fire.pipeline
-    _abandon(fire)
+    _abandon(state, fire)
     pipeline.failed, pipeline.failed_seq = True, fire.seq
     state.emit(fire.process, Failed(pipeline.number, fire.seq, failure))
     state.expected.discard(pipeline)
@@ -164,7 +166,7 @@ def drop_queue(state: State, pipeline: Pipeline) -> None:
     pipeline.queue.clear()
     for item in items:
         if isinstance(item, Fire):
-            _abandon(item)
+            _abandon(state, item)
             for use in item.pass_.uses:
                 use.channel.accepted_pops -= use.pops
             let_go(state, process, item.pass_, item.sets)
@@ -180,9 +182,10 @@ def drop_queue(state: State, pipeline: Pipeline) -> None:
     leave_if_idle(state, pipeline)
 
 
-def _abandon(fire: Fire) -> None:
+def _abandon(state: State, fire: Fire) -> None:
     """Gives back the room that a fire in progress had taken."""
     if fire.begun:
+        prefix.end(state, fire)
         for working_set in fire.sets:
             working_set.truncate(working_set.length)
     fire.begun, fire.work = False, None
@@ -218,7 +221,7 @@ def end_run(state: State, pipeline: Pipeline, run: Run) -> None:
         return
     run.ended = True
     if run.next_fire is not None:
-        _abandon(run.next_fire)
+        _abandon(state, run.next_fire)
         run.next_fire = None
     if run in pipeline.queue:
         pipeline.queue.remove(run)
@@ -255,11 +258,18 @@ def release_process(state: State, process: Process) -> None:
     process.ended = True
     state.active.pop(process, None)
     state.expected = {pipeline for pipeline in state.expected if pipeline.process is not process}
+    for pipeline in process.pipelines.values():
+        for item in pipeline.queue:
+            fire = item.next_fire if isinstance(item, Run) else item
+            if isinstance(fire, Fire):
+                prefix.end(state, fire)
     for working_set in process.live_sets:
         working_set.release()
     for channel in process.live_channels:
         state.rings.free(channel.cell, channel.base, channel.ring)
     process.live_sets.clear()
+    if process.pages:
+        state.recharge(process)
     process.live_channels.clear()
     for pipeline in process.pipelines.values():
         pipeline.queue.clear()

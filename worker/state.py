@@ -18,7 +18,9 @@ from ipc.eta.graph import Program
 from ipc.messages import Event
 from ipc.types import Limits, ModelInfo, PassSpec, TensorType
 from worker.config import Config
+from worker.history import Unread, root_key
 from worker.pages import PagePool
+from worker.swap import Move, Swap
 from worker.working_set import WorkingSet
 
 Outputs = dict[tuple[int, str], TensorType]
@@ -86,6 +88,7 @@ class Channel:
     uses: int = 0  # accepted fires, runs and changes that refer to it
     accepted_pops: int = 0  # what accepted submits will still pop
     may_be_absent: bool = False  # a cell may hold an id that is no token
+    fed_by_device: bool = False  # a stage of some pass puts on it
 
     @property
     def held(self) -> int:
@@ -147,6 +150,11 @@ class Pass:
         """Whether the host knows how many rows a fire appends."""
         return self.tokens is None or not self.tokens.may_be_absent
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a cached page may stand for its rows: text, placed by folding, nothing else."""
+        return True
+
 
 class Lanes:
     """The present rows of one fire: ids, in row order, and where each lane begins and ends.
@@ -163,6 +171,20 @@ class Lanes:
         else:
             self._leave_out_absent(tokens, indptr)
         self.counts = [end - start for start, end in pairwise(self.indptr)]
+
+    def without(self, skipped: Sequence[int]) -> Lanes:
+        """The same without the first `skipped[i]` present rows of lane i."""
+        twin = object.__new__(Lanes)
+        twin.ids, twin.indptr, place = [], [0], [-1] * len(self.ids)
+        for start, end, left_out in zip(self.indptr, self.indptr[1:], skipped):
+            for row in range(start + left_out, end):
+                place[row] = len(twin.ids)
+                twin.ids.append(self.ids[row])
+            twin.indptr.append(len(twin.ids))
+        row_of = range(len(self.ids)) if self.row_of is None else self.row_of
+        twin.row_of = [place[row] if row >= 0 else -1 for row in row_of]
+        twin.counts = [end - start for start, end in pairwise(twin.indptr)]
+        return twin
 
     def _leave_out_absent(self, tokens: Sequence[int], indptr: Sequence[int]) -> None:
         self.ids = [token for token in tokens if token >= 0]
@@ -193,11 +215,24 @@ class Fire:
     rows_done: int = 0
     begun: bool = False
     work: Any = None  # what launch.py keeps of it between waves
+    follows: bool = False  # of a frame: in the wave after that of the fire before
+    keys: list[list[bytes]] | None = None  # of the pages that each lane completes, if looked up
+    whole_lanes: Lanes | None = None  # `lanes` before rows were skipped
+    skipped: tuple[int, ...] = ()  # leading rows of each lane that the cache has
+    cached: tuple[int, ...] = ()  # by how much the lanes' `cached` grew
+    unread: list[Unread] | None = None  # one for each row, when the tokens stay
 
     @property
     def num_rows(self) -> int:
-        """Present rows; an upper bound until the tokens are known."""
+        """Present rows to compute; an upper bound until the tokens are known."""
         return self.pass_.spec.num_rows if self.lanes is None else len(self.lanes.ids)
+
+    @property
+    def appended(self) -> tuple[int, ...]:
+        """Rows that each lane gets, computed or not."""
+        if not self.skipped:
+            return tuple(self.lane_rows)
+        return tuple(rows + more for rows, more in zip(self.lanes.counts, self.skipped))
 
     @property
     def lane_rows(self) -> list[int]:
@@ -273,6 +308,7 @@ class Pipeline:
     failed_seq: int = -1  # the fire that failed the pipeline
     failed: bool = False
     closed: bool = False
+    parked: bool = False  # no submit is expected soon
 
 
 @dataclass(slots=True, eq=False)
@@ -281,6 +317,8 @@ class Process:
 
     number: int
     limits: Limits
+    salt: str = ""
+    priority: int = 0  # higher goes first
     programs: dict[bytes, Program] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     passes: dict[int, Pass] = field(default_factory=dict)
@@ -296,6 +334,10 @@ class Process:
     tokens_in: int = 0
     tokens_out: int = 0
     ended: bool = False
+    root: bytes = b""  # what the keys of its pages begin with
+
+    def __post_init__(self) -> None:
+        self.root = root_key(self.salt)
 
 
 @dataclass(slots=True)
@@ -316,6 +358,7 @@ class Wave:
     number: int
     segments: list[Segment]
     copies: list[tuple[int, int]]  # pages to copy first: (source, destination)
+    moves: list[tuple[Move, int, int]]  # to and from host memory, in order, before the copies
 
 
 @dataclass(eq=False)
@@ -331,11 +374,24 @@ class State:
     active: dict[Process, None] = field(default_factory=dict)  # with active pipelines, fair order
     expected: set[Pipeline] = field(default_factory=set)  # whose next submit usually follows
     events: dict[int, list[Event]] = field(default_factory=dict)  # to be sent, by process number
+    computing: dict[bytes, Fire] = field(default_factory=dict)  # keys of pages in progress
     accepted: int = 0
     retire: Callable[[], object] = lambda: None  # tells of all waves launched so far
 
+    def __post_init__(self) -> None:
+        self.swap = Swap(self.pool, self.config.swap_pages)
+
     def emit(self, process: Process, event: Event) -> None:
         self.events.setdefault(process.number, []).append(event)
+
+    def recharge(self, process: Process) -> None:
+        """Pages that only other processes hold are no longer charged to this one."""
+        own = {page for held in process.live_sets for page in held.pages}
+        for other in self.processes.values():
+            if other is not process:
+                for held in other.live_sets:
+                    pages = [page for page in held.pages if page and page not in own]
+                    self.pool.charge(pages, other, instead_of=process)
 
     def next_order(self) -> int:
         self.accepted += 1
@@ -345,6 +401,10 @@ class State:
         """AssertionError unless pages, reference counts and accounts agree (at any time)."""
         sets = [held for process in self.processes.values() for held in process.live_sets]
         self.pool.check_integrity([held.pages for held in sets])
+        self.swap.check_integrity([held.saved for held in sets if held.saved is not None])
+        assert all(not (held.pages and held.saved) for held in sets), "a suspended set holds pages"
+        charges = self.pool.charges()
         for process in self.processes.values():
-            distinct = {page for held in process.live_sets for page in held.pages}
-            assert process.pages == len(distinct), f"process {process.number} counts wrong pages"
+            charged = charges[process]
+            assert process.pages == charged, f"process {process.number} counts wrong pages"
+        assert all(fire.begun for fire in self.computing.values()), "nobody computes a page"

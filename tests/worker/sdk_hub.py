@@ -1,7 +1,7 @@
 """The SDK and the real engine in one process: only the model is a plain function of the tokens."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +45,12 @@ class FunctionModel:
         pages = self.slots.reshape(-1, self.page_size)
         for source, destination in pairs:
             pages[destination] = pages[source]
+
+    def save_pages(self, pages: Sequence[int]) -> list[Tensor]:
+        return [torch.from_numpy(self.slots.reshape(-1, self.page_size)[list(pages)])]
+
+    def load_pages(self, pages: Sequence[int], saved: Sequence[Tensor]) -> None:
+        self.slots.reshape(-1, self.page_size)[list(pages)] = saved[0].numpy()
 
     def forward(self, batch: Batch) -> Tensor:
         slots, ids = batch.slot_mapping.numpy(), batch.token_ids.numpy()

@@ -378,7 +378,7 @@ def test_an_epilogue_sees_what_the_prologue_put_and_then_the_front(bench: Bench)
 
 
 def test_ready_fires_wait_for_pages_and_go_on_when_another_process_ends() -> None:
-    bench = Bench(num_pages=5)
+    bench = Bench(num_pages=5, swap_pages=0)
     first, second = Chat(bench.client(), PROMPTS[3]), Chat(bench.client(), PROMPTS[0])
     first.start()
     bench.settle()
@@ -391,7 +391,7 @@ def test_ready_fires_wait_for_pages_and_go_on_when_another_process_ends() -> Non
 
 
 def test_memory_exhausted_for_good_fails_the_youngest_and_the_others_go_on() -> None:
-    bench = Bench(num_pages=9)
+    bench = Bench(num_pages=9, swap_pages=0, prefix_cache=False)
     client = bench.client()
     chats = [Chat(client, PROMPTS[3][:8]) for _ in range(4)]
     for chat in chats:

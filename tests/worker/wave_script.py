@@ -1,7 +1,11 @@
 """Runs a scheduling script without torch, and writes down every wave. `>` begins a line of it.
 
     > engine pages 16, budget 8, window 3      pages of 4 slots; first line
-    > a submit 12                              12 host-known rows on working set a
+    > a submit 12                              12 host-known rows on working set a, of a's own
+    > a prompt 12                              the same, with ids that all such prompts begin with
+    > a frame 2                                two decodes as one frame
+    > a priority 1                             of its process, before anything else of a
+    > pace 4                                   rows of prompts in a wave with decodes
     > a decode                                 one row from a's channel, put by the pass before it
     > a run 5 credits 2 | a credit 1 | a stop 2    (a stop names fires of the run from 0)
     > b fork a                                 in the order of a's pipeline; b is in a's process
@@ -26,6 +30,7 @@ from worker.config import Config
 from worker.pages import PagePool
 from worker.scheduler import Scheduler
 from worker.state import Lanes, Process, Segment, State, Wave
+from worker.swap import Move
 
 PAGE_SIZE = 4
 MODEL = ModelInfo("none", "none", "", 64, 64, 1, 8, 256, "float32")
@@ -97,11 +102,14 @@ class Script:
             given = {k: int(v) for k, v in re.findall(r"(\w+) (\d+)", " ".join(words[1:]))}
             config = Config(
                 row_budget=given["budget"], short_rows=given.get("short", 4), min_chunk=2,
-                run_ahead_window=given["window"],
+                decode_rows=given.get("decode", 2), run_ahead_window=given["window"],
+                swap_pages=given.get("swap", 1000), tenure_waves=4, idle_waves=4, min_shared=4,
             )  # fmt: skip
             pool = PagePool(given["pages"] + 1, PAGE_SIZE)
             self.state = State(MODEL, pool, NoRings(), config)
             self.scheduler = Scheduler(self.state)
+        elif words[0] == "pace":
+            self.scheduler.prompt_rows = int(words[1])
         elif words[0] == "waves":
             for _ in range(int(words[1])):
                 if not self._wave():
@@ -138,14 +146,16 @@ class Script:
         for command in said:
             commands.handle(self.state, self.lanes[name].process, command)
 
-    def _pass(self, name: str, rows: int | None) -> int:
+    def _pass(self, name: str, rows: int | None, token: int | None = None) -> int:
         """Defines a pass of host-known rows, or one that decodes."""
         lane = self._lane(name)
         code = MASKED if lane.wants_mask else PLAIN
         lane.wants_mask = False
         slots = tuple(lane.channels[kind] for kind in _SLOTS[code])
         bound = BoundProgram(eta.program_id(code), slots, b"")
-        tokens = Operand(channel=lane.channels["token"]) if rows is None else Operand((1,) * rows)
+        tokens = Operand(channel=lane.channels["token"])
+        if rows is not None:
+            tokens = Operand((lane.number + 1 if token is None else token,) * rows)
         number, rows = lane.number * 1000 + lane.passes, rows or 1
         lane.passes += 1
         # A prompt's token would stay in the ring for the next prompt: only the first one has it.
@@ -165,13 +175,26 @@ class Script:
     def _submit(self, name: str, rows: str) -> None:
         self._submit_pass(name, self._pass(name, int(rows)))
 
+    def _prompt(self, name: str, rows: str) -> None:
+        self._submit_pass(name, self._pass(name, int(rows), token=0))
+
     def _decode(self, name: str) -> None:
         self._submit_pass(name, self._pass(name, None))
 
-    def _submit_pass(self, name: str, number: int) -> None:
+    def _frame(self, name: str, entries: str) -> None:
+        for entry in range(int(entries)):
+            self._submit_pass(name, self._pass(name, None), follows=entry > 0)
+
+    def _submit_pass(self, name: str, number: int, follows: bool = False) -> None:
         lane = self.lanes[name]
-        self._say(name, m.Submit(lane.number, number, lane.seq))
+        self._say(name, m.Submit(lane.number, number, lane.seq, follows))
         lane.seq += 1
+
+    def _priority(self, name: str, priority: str) -> None:
+        self._lane(name).process.priority = int(priority)
+
+    def _park(self, name: str) -> None:
+        self._say(name, m.Park(self.lanes[name].number))
 
     def _run(self, name: str, budget: str, _: str, credits: str) -> None:
         number, lane = self._pass(name, None), self.lanes[name]
@@ -224,13 +247,14 @@ class Script:
         parts = []
         for segment in wave.segments:
             fire = segment.fire
-            start = fire.sets[0].length
+            start = fire.sets[0].length + sum(fire.skipped)
             rows = f"{start + segment.start}:{start + segment.stop}"
             parts.append(f"{names[fire.process, fire.pipeline.number]}[{rows}]")
         self._finish(wave)
+        moves = [f"{kind.value} {page}" for kind, page, _ in wave.moves if kind is not Move.DROP]
         copies = [f"copies {source}->{target}" for source, target in wave.copies]
         free = f"free {self.state.pool.num_free}"
-        text = "  ".join([" ".join(parts), *copies, free, *waiting])
+        text = "  ".join([" ".join(parts), *moves, *copies, free, *waiting])
         self.lines.append(f"wave {wave.number}  {text}")
         return True
 
