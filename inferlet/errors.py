@@ -2,6 +2,7 @@
 
     InferletError(RuntimeError)   something that the running program asked for is impossible
       TraceError                  a stage does not make a device program; raised at the user's line
+      GrammarError                a grammar cannot be enforced, or a token is not allowed by it
       ChannelFull                 a host put found no room in the ring
       OutOfMemory                 the engine can never hold what a pass needs
       PipelineClosed              a pass was submitted after `close`
@@ -16,6 +17,10 @@ class InferletError(RuntimeError):
 
 class TraceError(InferletError):
     """Recording a stage found an operation that has no meaning on the device."""
+
+
+class GrammarError(InferletError):
+    """A grammar cannot be enforced exactly, or a matcher was given a token that it forbids."""
 
 
 class ChannelFull(InferletError):

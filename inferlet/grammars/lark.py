@@ -1,0 +1,130 @@
+"""The text of a grammar under construction, in the engine's dialect of Lark.
+
+Terminals are regular and matched as a whole; rules are sequences of symbols. A rule from which no
+text can be derived is left out, with every alternative that needs it.
+"""
+
+from dataclasses import dataclass, field
+
+START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A rule or terminal, `low` to `high` times."""
+
+    name: str
+    low: int = 1
+    high: int | None = 1
+
+    def text(self) -> str:
+        match self.low, self.high:
+            case 1, 1:
+                return self.name
+            case 0, 1:
+                return f"{self.name}?"
+            case 0, None:
+                return f"{self.name}*"
+            case 1, None:
+                return f"{self.name}+"
+        return f"{self.name}{{{self.low},{'' if self.high is None else self.high}}}"
+
+
+Sequence = tuple[Symbol, ...]
+
+
+@dataclass
+class Lark:
+    """Terminals by their body, rules by their name."""
+
+    terminals: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, list[Sequence]] = field(default_factory=dict)
+    raw: dict[str, str] = field(default_factory=dict)  # rules written by the engine's own syntax
+    uses: dict[str, tuple[str, ...]] = field(default_factory=dict)  # terminals in terminals
+    _made: dict[tuple, str] = field(default_factory=dict)
+
+    def terminal(self, body: str, *uses: str) -> str:
+        """The name of a terminal, whose body may use others by name; equal bodies share it."""
+        name = self.terminals.setdefault(body, f"T{len(self.terminals)}")
+        self.uses[name] = uses
+        return name
+
+    def new_name(self) -> str:
+        name = f"r{len(self.rules) + len(self.raw)}"
+        self.rules[name] = []
+        return name
+
+    def rule(self, *alternatives: Sequence) -> str:
+        """The name of a rule; equal bodies share it."""
+        known = self._made.get(alternatives)
+        if known is None:
+            known = self._made[alternatives] = self.new_name()
+            self.rules[known] = list(alternatives)
+        return known
+
+    def raw_rule(self, body: str) -> str:
+        known = self._made.get((body,))
+        if known is None:
+            known = self._made[(body,)] = f"r{len(self.rules) + len(self.raw)}"
+            self.raw[known] = body
+        return known
+
+    def productive(self) -> set[str]:
+        """Names of everything from which a text can be derived."""
+        good = set(self.terminals.values()) | set(self.raw)
+        uses: dict[str, list[tuple[str, int]]] = {}
+        missing: dict[tuple[str, int], int] = {}
+        todo: list[str] = []
+        for name, alternatives in self.rules.items():
+            for index, sequence in enumerate(alternatives):
+                needed = {s.name for s in sequence if s.low and s.name not in good}
+                missing[name, index] = len(needed)
+                for other in needed:
+                    uses.setdefault(other, []).append((name, index))
+                if not needed:
+                    todo.append(name)
+        while todo:
+            name = todo.pop()
+            if name in good:
+                continue
+            good.add(name)
+            for key in uses.get(name, ()):
+                missing[key] -= 1
+                if not missing[key]:
+                    todo.append(key[0])
+        return good
+
+    def text(self, start: str) -> str | None:
+        """The whole grammar; None when no text can be derived from the start."""
+        good = self.productive()
+        if start not in good:
+            return None
+        lines = [f"{START}: {start}"]
+        names = {name: body for body, name in self.terminals.items()}
+        todo, seen = [start], {start}
+        while todo:
+            name = todo.pop()
+            if name in names:
+                lines.append(f"{name}: {names[name]}")
+                todo.extend(other for other in self.uses[name] if other not in seen)
+                seen.update(self.uses[name])
+                continue
+            if name in self.raw:
+                lines.append(f"{name}: {self.raw[name]}")
+                continue
+            kept = [_kept(sequence, good) for sequence in self.rules[name]]
+            kept = list(dict.fromkeys(sequence for sequence in kept if sequence is not None))
+            body = " | ".join(" ".join(s.text() for s in sequence) or '""' for sequence in kept)
+            lines.append(f"{name}: {body}")
+            for sequence in kept:
+                for symbol in sequence:
+                    if symbol.name not in seen:
+                        seen.add(symbol.name)
+                        todo.append(symbol.name)
+        return "\n".join(lines) + "\n"
+
+
+def _kept(sequence: Sequence, good: set[str]) -> Sequence | None:
+    if any(symbol.low and symbol.name not in good for symbol in sequence):
+        return None
+    return tuple(symbol for symbol in sequence if symbol.name in good)

@@ -1,0 +1,202 @@
+"""The schema as JSON: loading, where things are, and what `$ref` means."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from inferlet.errors import GrammarError
+from inferlet.grammars.schema import keywords
+
+MAX_DEPTH = 400
+MAX_EXPONENT = 400  # of a number in a schema
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Place:
+    """One subschema: equal only to itself."""
+
+    value: Any  # a dict or a bool
+    path: str
+    base: str
+
+
+def refuse(place: Place | str, keyword: str, why: str, hint: str = "") -> GrammarError:
+    """The error for a keyword that cannot be enforced."""
+    path = place if isinstance(place, str) else place.path
+    hint = hint or "leave the keyword out, or say the same with supported keywords"
+    return GrammarError(f"schema at `{path}`: `{keyword}` {why}\n\nhint: {hint}")
+
+
+def canonical(schema: str | bytes | dict | bool) -> str:
+    """The schema as JSON text, for comparison and as the source."""
+    if isinstance(schema, str | bytes):
+        return schema if isinstance(schema, str) else schema.decode("utf-8", "replace")
+    if not isinstance(schema, dict | bool):
+        raise TypeError(
+            f"`Grammar.from_json_schema` got {type(schema).__name__}; it takes JSON text, a dict "
+            "or a bool"
+        )
+    try:
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GrammarError(f"the schema is no JSON: {error}") from None
+
+
+def load(text: str) -> Any:
+    """JSON with exact decimals; GrammarError with the position of the fault."""
+    try:
+        return json.loads(text, parse_float=_decimal, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise GrammarError(f"the schema is no JSON, {where}: {error.msg}") from None
+    except RecursionError:
+        raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}") from None
+    except ValueError as error:
+        raise GrammarError(f"the schema is no JSON: {error}") from None
+
+
+def _decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    if abs(number.adjusted()) > MAX_EXPONENT:
+        raise ValueError(f"the number {text} is too large")
+    return number
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON number")
+
+
+class Document:
+    """One schema document, and the places in it."""
+
+    def __init__(self, root: Any) -> None:
+        self._places: dict[int, Place] = {}
+        self._by_uri: dict[str, Any] = {}
+        self._made: list[Any] = []  # values made here: kept, since places go by identity
+        self.true = Place(True, "#", "")
+        self.false = Place(False, "#", "")
+        _check_depth(root)
+        self._root_value = root
+        self.draft = keywords.draft_of(root)
+        self._walk(root)
+        self.root = self.at(root, "#")
+
+    def at(self, value: Any, path: str, parent: Place | None = None) -> Place:
+        """The place of a subschema that was found in the document."""
+        if value is True:
+            return self.true
+        if value is False:
+            return Place(False, path, "")
+        if not isinstance(value, dict):
+            raise GrammarError(
+                f"schema at `{path}`: a schema is an object or a boolean, not {_kind(value)}"
+            )
+        known = self._places.get(id(value))
+        if known is None:
+            known = Place(value, path, parent.base if parent else "")
+            self._places[id(value)] = known
+        return known
+
+    def make(self, value: Any, path: str) -> Place:
+        """A place for a schema that is not in the document."""
+        self._made.append(value)
+        return self.at(value, path)
+
+    def resolve(self, place: Place, keyword: str) -> Place:
+        """What a `$ref` means; GrammarError when it is not in the document."""
+        reference = place.value[keyword]
+        if not isinstance(reference, str):
+            raise refuse(place, keyword, "must be a string")
+        uri, fragment = urldefrag(urljoin(place.base, reference))
+        value: Any = self._by_uri.get(uri)
+        if value is None and uri in ("", "#"):
+            value = self._root_value
+        if value is None:
+            raise refuse(
+                place, keyword, f"`{reference}` is not in this document",
+                "put the schema under `$defs` and refer to it with `#/$defs/…`",
+            )  # fmt: skip
+        if fragment and not fragment.startswith("/"):
+            value = self._by_uri.get(f"{uri}#{fragment}")
+            if value is None:
+                raise refuse(place, keyword, f"`{reference}` names no `$anchor` of this document")
+            return self.at(value, f"#{fragment}")
+        return self._pointer(place, keyword, value, fragment)
+
+    def _pointer(self, place: Place, keyword: str, value: Any, fragment: str) -> Place:
+        base = place.base
+        for part in fragment.split("/")[1:]:
+            if isinstance(value, dict) and value is not self._root_value:
+                base = self._base_of(value, base)
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(value, dict) and name in value:
+                value = value[name]
+            elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+                value = value[int(name)]
+            else:
+                raise refuse(place, keyword, f"`#{fragment}` points to nothing")
+        return self.at(value, f"#{fragment}", Place(None, "", base))
+
+    def _base_of(self, value: dict, base: str) -> str:
+        known = self._places.get(id(value))
+        return known.base if known else base
+
+    def _walk(self, root: Any) -> None:
+        """Bases, `$id` and `$anchor` of every subschema."""
+        todo: list[tuple[Any, str, str]] = [(root, "#", "")]
+        while todo:
+            value, path, base = todo.pop()
+            if not isinstance(value, dict):
+                continue
+            own = value.get("$id", value.get("id") if self.draft <= 4 else None)
+            is_overridden = self.draft <= 7 and "$ref" in value
+            if isinstance(own, str) and not is_overridden:
+                if own.startswith("#"):
+                    self._by_uri[f"{base}{own}"] = value
+                else:
+                    base = urldefrag(urljoin(base, own))[0]
+                    self._by_uri.setdefault(base, value)
+            for anchor in (value.get("$anchor"), value.get("$dynamicAnchor")):
+                if isinstance(anchor, str):
+                    self._by_uri[f"{base}#{anchor}"] = value
+            self._places.setdefault(id(value), Place(value, path, base))
+            todo.extend((inner, f"{path}/{where}", base) for where, inner in subschemas(value))
+
+
+def subschemas(value: dict) -> Iterator[tuple[str, Any]]:
+    """Everything in a schema that is a schema, with its relative pointer."""
+    for keyword, inner in value.items():
+        if keyword in keywords.MAPS and isinstance(inner, dict):
+            for name, schema in inner.items():
+                yield f"{keyword}/{escape(name)}", schema
+        elif keyword in keywords.LISTS and isinstance(inner, list):
+            for index, schema in enumerate(inner):
+                yield f"{keyword}/{index}", schema
+        elif keyword in keywords.SCHEMAS:
+            yield keyword, inner
+
+
+def escape(name: str) -> str:
+    """A part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _check_depth(root: Any) -> None:
+    todo = [(root, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if depth > MAX_DEPTH:
+            raise GrammarError(
+                f"the schema is nested deeper than {MAX_DEPTH}\n\n"
+                "hint: move parts to `$defs` and use `$ref`"
+            )
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict | list):
+            todo.extend((item, depth + 1) for item in inner if isinstance(item, dict | list))
+
+
+def _kind(value: Any) -> str:
+    return {list: "an array", str: "a string", type(None): "null"}.get(type(value), "a number")

@@ -1,0 +1,96 @@
+"""The formats of strings that are enforced, as patterns. Dates are those of the calendar."""
+
+import functools
+
+from inferlet.grammars.regex import whole
+from inferlet.grammars.regex.tree import Node
+
+_YEAR = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
+_LEAP_YEAR = (
+    r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+)  # fmt: skip
+_DATE = (
+    rf"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    rf"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)  # fmt: skip
+_HOUR, _SIXTY = r"(?:[01][0-9]|2[0-3])", r"[0-5][0-9]"
+_OFFSET = rf"(?:[Zz]|[+-]{_HOUR}:{_SIXTY})"
+# A leap second is the last of a day in UTC.
+_TIME = (
+    rf"(?:{_HOUR}:{_SIXTY}:{_SIXTY}(?:\.[0-9]+)?{_OFFSET}"
+    r"|23:59:60(?:\.[0-9]+)?(?:[Zz]|[+-]00:00))"
+)  # fmt: skip
+_DURATION_TIME = (
+    r"T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
+)  # fmt: skip
+_DURATION = (
+    r"P(?:(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
+    rf"(?:{_DURATION_TIME})?|{_DURATION_TIME}|[0-9]+W)"
+)
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
+_H16 = r"[0-9A-Fa-f]{1,4}"
+
+
+def _ipv6() -> str:
+    """Eight groups, of which the last two may be an IPv4 address; `::` stands for at least one."""
+    last = rf"(?:{_H16}:{_H16}|{_IPV4})"
+    options = [rf"(?:{_H16}:){{6}}{last}"]
+    for before in range(8):
+        start = rf"(?:{_H16}(?::{_H16}){{0,{before - 1}}})?" if before else ""
+        after = 7 - before  # at most, after up to `before` groups
+        ends = [""] if after >= 0 else []
+        if after >= 1:
+            ends.append(_H16 if after == 1 else rf"(?:{_H16}:){{0,{after - 1}}}{_H16}")
+        if after >= 2:
+            ends.append(rf"(?:{_H16}:){{0,{after - 2}}}{_IPV4}")
+        options.append(rf"{start}::(?:{'|'.join(ends)})")
+    return f"(?:{'|'.join(options)})"
+
+
+_IPV6 = _ipv6()
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOSTNAME = rf"{_LABEL}(?:\.{_LABEL})*"
+_ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_EMAIL = rf"(?=[^@]{{1,64}}@){_ATEXT}(?:\.{_ATEXT})*@(?:{_HOSTNAME}|\[{_IPV4}\]|\[IPv6:{_IPV6}\])"
+
+_PERCENT = r"%[0-9A-Fa-f]{2}"
+_UNRESERVED = r"A-Za-z0-9._~!$&'()*+,;=\-"
+_PCHAR = rf"(?:[{_UNRESERVED}:@]|{_PERCENT})"
+_SEGMENTS = rf"(?:/{_PCHAR}*)*"
+_AUTHORITY = (
+    rf"(?:(?:[{_UNRESERVED}:]|{_PERCENT})*@)?"
+    rf"(?:\[(?:{_IPV6}|v[0-9A-Fa-f]+\.[{_UNRESERVED}:]+)\]|(?:[{_UNRESERVED}]|{_PERCENT})*)"
+    r"(?::[0-9]*)?"
+)
+_TAIL = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
+_HIER = rf"(?://{_AUTHORITY}{_SEGMENTS}|/(?:{_PCHAR}+{_SEGMENTS})?|{_PCHAR}+{_SEGMENTS}|)"
+_URI = rf"[A-Za-z][A-Za-z0-9+.-]*:{_HIER}{_TAIL}"
+_NO_COLON = rf"(?:[{_UNRESERVED}@]|{_PERCENT})+"
+_RELATIVE = (
+    rf"(?://{_AUTHORITY}{_SEGMENTS}|/(?:{_PCHAR}+{_SEGMENTS})?|{_NO_COLON}{_SEGMENTS}|){_TAIL}"
+)
+_POINTER = r"(?:/(?:[^~/]|~[01])*)*"
+
+PATTERNS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": rf"{_DATE}[Tt]{_TIME}",
+    "duration": _DURATION,
+    "uuid": r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}",
+    "ipv4": _IPV4,
+    "ipv6": _IPV6,
+    "email": _EMAIL,
+    "hostname": rf"(?=[\s\S]{{1,253}}$)(?!(?:[^.]*\.)*[^.][^.]--){_HOSTNAME}",
+    "uri": _URI,
+    "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
+    "json-pointer": _POINTER,
+    "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
+}
+
+
+@functools.cache
+def tree_of(name: str) -> Node | None:
+    """The texts of a format; None when it is not known."""
+    pattern = PATTERNS.get(name)
+    return None if pattern is None else whole.search(f"^{pattern}$")

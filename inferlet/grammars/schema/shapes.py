@@ -1,0 +1,220 @@
+"""The normal form: a union of shapes, each of one JSON type.
+
+Subschemas are not looked into here: a shape holds them as `Need`s, conjunctions of places of the
+document, so that a recursive schema has a finite normal form.
+"""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from inferlet.grammars.regex.tree import Node
+from inferlet.grammars.schema.document import Place
+
+# A place, and whether its schema must hold or must not.
+Term = tuple[Place, bool]
+Need = tuple[Term, ...]
+
+ANYTHING: Need = ()
+
+
+def both(one: Need, other: Need) -> Need:
+    """Everything in either; a term counts once."""
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    values: frozenset[bool] = frozenset((True, False))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Bounds are `(value, is_strict)`."""
+
+    is_integer: bool = False
+    is_fraction: bool = False
+    low: tuple[Decimal, bool] | None = None
+    high: tuple[Decimal, bool] | None = None
+    multiples: tuple[Decimal, ...] = ()
+    values: tuple[Decimal, ...] | None = None
+    excluded: tuple[Decimal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """`patterns` are trees over the characters of the value."""
+
+    patterns: tuple[Node, ...] = ()
+    low: int = 0
+    high: int | None = None
+    values: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """`low` to `high` items satisfy the need."""
+
+    need: Need
+    low: int
+    high: int | None
+    unless: Need  # what the others satisfy, where that matters
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    prefix: tuple[Need, ...] = ()
+    items: Need = ANYTHING
+    low: int = 0
+    high: int | None = None
+    is_unique: bool = False
+    contains: tuple[Contains, ...] = ()
+    place: Place | None = None  # for messages
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one schema says of members: by name, by pattern of the name, and of all others."""
+
+    properties: tuple[tuple[str, Need], ...] = ()
+    patterns: tuple[tuple[str, Need], ...] = ()
+    others: Need = ANYTHING
+    is_listing: bool = False  # it has `properties`, so it closes the object …
+    is_open: bool = False  # … unless it says what other members are
+
+    def of_name(self, name: str, matches: "dict[str, bool]") -> Need:
+        """The need of a member; `matches` tells which patterns its name has."""
+        found: Need | None = None
+        for listed, need in self.properties:
+            if listed == name:
+                found = both(found or ANYTHING, need)
+        for pattern, need in self.patterns:
+            if matches[pattern]:
+                found = both(found or ANYTHING, need)
+        return self.others if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    layers: tuple[Layer, ...] = ()
+    required: tuple[str, ...] = ()
+    low: int = 0
+    high: int | None = None
+    names: Need = ANYTHING  # what the names satisfy
+    place: Place | None = None
+
+
+Shape = Null | Boolean | Number | String | Array | Object
+Union = list[Shape]
+
+EVERYTHING: dict[str, Shape] = {
+    "null": Null(),
+    "boolean": Boolean(),
+    "number": Number(),
+    "string": String(),
+    "array": Array(),
+    "object": Object(),
+}
+
+
+def intersect(one: Shape, other: Shape) -> Shape | None:
+    """None when they cannot both hold; this looks at the shapes alone, not into subschemas."""
+    if type(one) is not type(other):
+        return None
+    match one, other:
+        case Null(), Null():
+            return one
+        case Boolean(values), Boolean(more):
+            return Boolean(values & more) if values & more else None
+        case Number(), Number():
+            return _numbers(one, other)
+        case String(), String():
+            return _strings(one, other)
+        case Array(), Array():
+            return _arrays(one, other)
+    return _objects(one, other)
+
+
+def _larger(one: tuple | None, other: tuple | None) -> tuple | None:
+    """The tighter of two lower bounds; a strict one is tighter than its equal."""
+    return one if other is None else other if one is None else max(one, other)
+
+
+def _smaller(one: tuple | None, other: tuple | None) -> tuple | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda bound: (bound[0], not bound[1]))
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else min(one, other)
+
+
+def _common(one: tuple | None, other: tuple | None) -> tuple | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return tuple(value for value in one if value in other)
+
+
+def _numbers(one: Number, other: Number) -> Number | None:
+    found = Number(
+        one.is_integer or other.is_integer,
+        one.is_fraction or other.is_fraction,
+        _larger(one.low, other.low),
+        _smaller(one.high, other.high),
+        tuple(dict.fromkeys((*one.multiples, *other.multiples))),
+        _common(one.values, other.values),
+        tuple(dict.fromkeys((*one.excluded, *other.excluded))),
+    )
+    return None if found.is_integer and found.is_fraction else found
+
+
+def _strings(one: String, other: String) -> String:
+    return String(
+        tuple(dict.fromkeys((*one.patterns, *other.patterns))),
+        max(one.low, other.low),
+        _least(one.high, other.high),
+        _common(one.values, other.values),
+    )
+
+
+def _arrays(one: Array, other: Array) -> Array | None:
+    length = max(len(one.prefix), len(other.prefix))
+    prefix = tuple(both(item_need(one, i), item_need(other, i)) for i in range(length))
+    high = _least(one.high, other.high)
+    low = max(one.low, other.low)
+    if high is not None and low > high:
+        return None
+    return Array(
+        prefix, both(one.items, other.items), low, high, one.is_unique or other.is_unique,
+        (*one.contains, *other.contains), one.place or other.place,
+    )  # fmt: skip
+
+
+def item_need(array: Array, index: int) -> Need:
+    return array.prefix[index] if index < len(array.prefix) else array.items
+
+
+def _objects(one: Object, other: Object) -> Object | None:
+    high = _least(one.high, other.high)
+    low = max(one.low, other.low)
+    required = tuple(dict.fromkeys((*one.required, *other.required)))
+    if high is not None and max(low, len(required)) > high:
+        return None
+    return Object(
+        tuple(dict.fromkeys((*one.layers, *other.layers))), required, low, high,
+        both(one.names, other.names), one.place or other.place,
+    )  # fmt: skip
+
+
+def without_listing(shape: Shape) -> Shape:
+    """For schemas that test and do not describe, such as that of `if`: they close nothing."""
+    if not isinstance(shape, Object):
+        return shape
+    return replace(
+        shape, layers=tuple(replace(layer, is_listing=False) for layer in shape.layers)
+    )  # fmt: skip
