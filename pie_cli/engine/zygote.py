@@ -164,9 +164,9 @@ def preload(entry: str, model_path: str | None) -> Entry:
     time.tzset()
     rehearse()
     function = resolve(entry)
-    if entry == DEFAULT_ENTRY:
-        importlib.import_module("inferlet")
-        resolve("inferlet.runtime.launch:preload")(model_path)
+    loads = getattr(sys.modules[entry.partition(":")[0]], "preload", None)
+    if loads is not None:
+        loads(model_path)
     return function
 
 

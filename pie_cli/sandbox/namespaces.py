@@ -31,9 +31,7 @@ _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
 _CLONE_NEWNET = 0x40000000
-_ALL = (
-    _CLONE_NEWUSER | _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
-)
+_ALL = _CLONE_NEWUSER | _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
@@ -104,7 +102,9 @@ def topmost(paths: list[str]) -> list[str]:
 def _build_root(visible: list[str]) -> None:
     """A new root at the building site: clones of the visible trees, read-only."""
     trees = {path: (_open_tree(path), os.path.isdir(path)) for path in topmost(visible)}
-    _mount("tmpfs", _BUILDING_SITE, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "mode=755,size=1m")
+    _mount(
+        "tmpfs", _BUILDING_SITE, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "mode=755,size=1m"
+    )
     for path, (tree, is_folder) in trees.items():
         target = _BUILDING_SITE + path
         os.makedirs(target if is_folder else os.path.dirname(target), 0o755, exist_ok=True)
@@ -128,7 +128,7 @@ def _enter_root() -> None:
 
 def _start_first_process() -> int:
     """The pid namespace's process 1, which sleeps until this process has ended."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)  # the writer stays open as long as we live
+    reader, _ = os.pipe2(os.O_CLOEXEC)  # the other end stays open as long as we live
     pid = os.fork()
     if pid:
         os.close(reader)

@@ -131,6 +131,7 @@ _TOP_FOLDERS = frozenset(f"/{name}" for name in "bin etc home lib opt proc sys t
 NICENESS = 5  # of zygote and inferlets: the worker's threads come first
 OOM_SCORE = 500  # of inferlets, of 1,000: as if each used half of the machine's memory already
 
+
 @dataclass(frozen=True)
 class Bounds:
     """Limits of one process. `address_space` counts the zygote's own size too."""

@@ -223,7 +223,9 @@ def _try_confined(
         confinement.enter(bounds, {writer}, failures)
     except linux.SetupFailed as error:
         return [f"the confinement failed: {error}"]
-    return [f"a confined process could {name}" for name, trial in trials.items() if _succeeds(trial)]
+    return [
+        f"a confined process could {name}" for name, trial in trials.items() if _succeeds(trial)
+    ]
 
 
 def _in_child(action: Callable[[int], list[str]]) -> list[str]:

@@ -54,5 +54,7 @@ def serve() -> None:
         with os.fdopen(reader) as answers:
             text = answers.read()
         _, status = os.waitpid(pid, 0)
-        text = text or json.dumps({"outcome": "no answer", "result": os.waitstatus_to_exitcode(status)})
+        text = text or json.dumps(
+            {"outcome": "no answer", "result": os.waitstatus_to_exitcode(status)}
+        )
         print(text, flush=True)

@@ -81,5 +81,7 @@ def test_a_child_sees_nothing_of_the_users_environment(each_tier: Arena):
 def test_a_child_sees_nothing_but_the_runtime(confined: Arena):
     if confined.tier != policy.FULL:
         pytest.skip("`reduced` shares the machine's mounts")
-    seen = confined.outcome("existing", {"paths": ["/proc", "/dev", "/etc", "/tmp", "/sys", "/bin"]})
+    seen = confined.outcome(
+        "existing", {"paths": ["/proc", "/dev", "/etc", "/tmp", "/sys", "/bin"]}
+    )
     assert seen.result == []

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -181,8 +182,7 @@ def test_a_zygote_that_cannot_load_says_where_to_look(tmp_path):
 def test_the_pid_is_the_machines_whatever_the_child_sees(each_tier: Arena):
     async def scenario():
         (sleeper,) = await start_sleepers(each_tier, 1)
-        with open(f"/proc/{sleeper.pid}/status") as file:
-            status = file.read()
+        status = Path(f"/proc/{sleeper.pid}/status").read_text()
         each_tier.launcher.kill(sleeper.launch_id)
         await each_tier.finish(sleeper)
         return status
@@ -213,8 +213,7 @@ def test_inferlets_give_way_to_the_worker(each_tier: Arena):
 
 
 def oom_score(pid: int) -> int:
-    with open(f"/proc/{pid}/oom_score_adj") as file:
-        return int(file.read())
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
 def test_the_end_of_the_first_process_ends_all_and_is_told():
@@ -224,8 +223,9 @@ def test_the_end_of_the_first_process_ends_all_and_is_told():
 
     async def scenario():
         sleepers = await start_sleepers(arena, 2)
-        with open(f"/proc/{arena.launcher.zygote_pid}/task/{arena.launcher.zygote_pid}/children") as f:
-            (first,) = set(map(int, f.read().split())) - {sleeper.pid for sleeper in sleepers}
+        zygote_pid = arena.launcher.zygote_pid
+        children = Path(f"/proc/{zygote_pid}/task/{zygote_pid}/children").read_text().split()
+        (first,) = set(map(int, children)) - {sleeper.pid for sleeper in sleepers}
         os.kill(first, signal.SIGKILL)
         return [(await arena.finish(each)).exit.status for each in sleepers]
 
