@@ -23,6 +23,7 @@ class WorkingSet:
         self._line = user_line()
         self._number = handles.current().number("set")
         self._folded = 0
+        self._cached = 0  # leading tokens from the prefix cache, by the fires that have settled
         # A lower bound of the extent after all accepted fires; equal to it where the host knows.
         self._least_extent = 0
         self._user: PipelineState | None = None
@@ -47,6 +48,7 @@ class WorkingSet:
         runtime = handles.current()
         child._number = runtime.number("set")
         child._folded, child._least_extent = self._folded, self._least_extent
+        child._cached = self._cached
         child._user, child._num_unsettled = None, 0
         pipeline.inherit(self, child)
         runtime.command(m.Fork(self._number, child._number, pipeline.number))
@@ -56,6 +58,11 @@ class WorkingSet:
     def folded(self) -> int:
         """How many leading slots are frozen."""
         return self._folded
+
+    def cached_tokens(self) -> int:
+        """How many leading tokens were taken from cached pages instead of computed, by the fires
+        that are known to have settled. A multiple of the page size; it never decreases."""
+        return self._cached
 
     @property
     def _label(self) -> str:

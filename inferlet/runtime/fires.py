@@ -57,10 +57,11 @@ class PipelineState:
     # ---- submits
 
     def submit(self, passes: list["ForwardPass"]) -> None:
-        """All of them, or none."""
+        """All of them, or none. Several form frames, which run in back-to-back waves."""
         accepted = self.admit(passes)
-        for fwd, plan in accepted:
-            self._accept(fwd, self.bind(fwd, plan))
+        frame_size = self.runtime.engine.frame_size
+        for place, (fwd, plan) in enumerate(accepted):
+            self._accept(fwd, self.bind(fwd, plan), follows=place % frame_size > 0)
 
     def admit(self, passes: list["ForwardPass"]) -> list[tuple["ForwardPass", Plan | None]]:
         """Checks without changing anything. A Plan for each pass that is not bound yet."""
@@ -94,7 +95,7 @@ class PipelineState:
         for working_set in binding.working_sets(fwd) if fwd._working_sets else ():
             working_set._check_free(self)
 
-    def _accept(self, fwd: "ForwardPass", bound: BoundPass) -> None:
+    def _accept(self, fwd: "ForwardPass", bound: BoundPass, follows: bool) -> None:
         fire = Fire(
             self.take_seqs(1),
             bound.num_accepted,
@@ -112,7 +113,7 @@ class PipelineState:
             working_set._least_extent += count.least
             fire.counted.append((working_set, lane))
         self.fires.append(fire)
-        self.runtime.command(m.Submit(self.number, bound.number, fire.seq))
+        self.runtime.command(m.Submit(self.number, bound.number, fire.seq, follows))
 
     def take_seqs(self, count: int) -> int:
         """Reserves sequence numbers; gives the first."""
@@ -161,6 +162,7 @@ class PipelineState:
             appended = event.appended[lane] if event.appended else count.default
             working_set._folded += appended - (count.known or 0)
             working_set._least_extent += appended - count.least
+            working_set._cached += event.cached[lane] if event.cached else 0
         commit_cells(fire.bound, arrived_cells(fire.bound, event))
         fire.bound.num_settled += 1
         fire.bound.num_unsettled -= 1

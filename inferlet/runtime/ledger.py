@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferlet.channel import Channel
-from inferlet.errors import InferletError, with_hint
+from inferlet.errors import InferletError, OutOfMemory, with_hint
 from inferlet.runtime import binding, handles
 from inferlet.runtime.binding import BoundPass, Plan
 from inferlet.working_set import WorkingSet
@@ -66,6 +66,7 @@ class Ledger:
                         "stop before `model.context_length()`",
                     )
                 )
+            _check_memory(fwd, extent)
             self._extents[working_set] = extent
 
     def _admit_result(self, fwd: "ForwardPass", bound: BoundPass | Plan) -> None:
@@ -105,6 +106,19 @@ class Ledger:
             )
         self._counts[channel] = after
         self._popped[channel] = self._popped.get(channel, 0) + pops
+
+
+def _check_memory(fwd: "ForwardPass", extent: int) -> None:
+    engine = handles.current().engine
+    needed = -(-extent // engine.page_size)
+    if needed > engine.num_pages:
+        raise OutOfMemory(
+            with_hint(
+                f"{fwd._label} needs {needed} pages for one sequence; the engine has "
+                f"{engine.num_pages}",
+                "use a shorter sequence, or start the engine with more memory",
+            )
+        )
 
 
 def _num_popped(effect: ChannelEffect, count: int) -> int:

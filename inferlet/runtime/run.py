@@ -136,6 +136,7 @@ class Run:
             appended = event.appended[lane] if event.appended else count.default
             ws._folded += appended
             ws._least_extent += appended
+            ws._cached += event.cached[lane] if event.cached else 0
         accept_channels(self.bound)
         commit_cells(self.bound, arrived)
         self.bound.num_accepted += 1

@@ -135,7 +135,7 @@ class FakeWorker:
             return
         number, pipeline = command.pipeline, self._pipelines[command.pipeline]
         match command:
-            case m.Submit(_, pass_id, seq):
+            case m.Submit(_, pass_id, seq, _):
                 self._fire(number, self._passes[pass_id], seq)
             case m.RunAhead(_, pass_id, first, budget, credits):
                 pipeline.undo.clear()
