@@ -38,6 +38,8 @@ class Run(_Message, tag=2):
     name: str | None = None  # the process's id; None: the hub chooses
     timeout: float | None = None  # seconds from the launch
     detach: bool = False
+    salt: str = ""  # cached pages are shared between equal salts only
+    priority: int = 0  # higher goes first
 
 
 class Message(_Message, tag=3):

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from ipc import client as c
     from pie_cli.stdin_lines import StdinLines
 
+MAX_PRIORITY = 1_000_000
+
 
 def run(options: Namespace) -> int:
     """Run an inferlet and print what it returns. What follows `--` is its input.
@@ -36,6 +38,8 @@ def check(options: Namespace) -> None:
     for flag, value in (("--timeout", options.timeout), ("--keep-alive", options.keep_alive)):
         if value is not None and not 0 <= value < 1e9:
             raise UsageError(f"`{flag} {value:g}` is no number of seconds")
+    if abs(options.priority or 0) > MAX_PRIORITY:
+        raise UsageError(f"`--priority {options.priority}` is not in -{MAX_PRIORITY} to {MAX_PRIORITY}")
     if options.copies is not None and options.copies < 1:
         raise UsageError(f"`-n {options.copies}` launches nothing", "N is 1 or more")
     if options.events and options.stream:
@@ -56,7 +60,10 @@ def make_runs(options: Namespace, value: dict[str, Any], files: dict[str, bytes]
         name = f"{options.name}-{copy}" if several else options.name
         text = json.dumps(own, ensure_ascii=False)
         runs.append(
-            c.Run(copy, app, source, modules, text, files, name, options.timeout, options.detach)
+            c.Run(
+                copy, app, source, modules, text, files, name, options.timeout, options.detach,
+                options.salt or "", options.priority or 0,
+            )  # fmt: skip
         )
     return runs
 

@@ -34,6 +34,8 @@ OPTIONS = (
     Option("detach", "--detach", "Print the process id and leave it running."),
     Option("copies", "-n", "Launch N copies.", "N", int),
     Option("name", "--name", "The process's id.", "NAME"),
+    Option("priority", "--priority", "Higher goes first; the default is 0.", "N", int),
+    Option("salt", "--salt", "Share cached pages with runs of an equal salt only.", "TEXT"),
     Option("no_stdin", "--no-stdin", "Leave stdin alone."),
     Option("timeout", "--timeout", "End the process after S seconds.", "S", float),
     Option("keep_alive", "--keep-alive", "Of an engine that this starts: leave when idle for S seconds.", "S", float),

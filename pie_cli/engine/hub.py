@@ -220,7 +220,9 @@ class Hub:
             return None
         launched: Launched = await self.launcher.launch(process.limits)
         run, ready = process.run, self._ready
-        self.worker.notify(m.ProcessStarted(process.number, process.limits))
+        self.worker.notify(
+            m.ProcessStarted(process.number, process.limits, run.salt, run.priority)
+        )
         launch = m.Launch(
             process.id, run.app, run.source, run.modules, run.input, run.files,
             ready.model, ready.engine,
