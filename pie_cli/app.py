@@ -2,7 +2,7 @@
 
 import typer
 
-from pie_cli import models, ps, run, run_options, serve
+from pie_cli import check, inspect, models, ps, run, run_options, serve
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -20,6 +20,8 @@ app.command()(serve.serve)
 app.command()(ps.ps)
 app.command()(ps.kill)
 app.command()(ps.stop)
+app.command()(check.check)
+app.command()(inspect.inspect)
 app.add_typer(models.app, name="models", rich_help_panel=None)
 
 

@@ -1,0 +1,220 @@
+"""One app against the fake engine, in a process that `pie check` and `pie inspect` start and confine.
+
+Speaks as any inferlet does, to a reader that wants to know what was recorded: a JSON message for
+each pass when it is bound, one for what was assumed, and as the last word what `main` came to.
+"""
+
+import asyncio
+import functools
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferlet import formats
+from inferlet.errors import InferletError
+from inferlet.runtime import handles
+from inferlet.runtime.app import App
+from inferlet.runtime.identity import identity_of
+from inferlet.runtime.outbox import Outbox
+from inferlet.runtime.source import at
+from inferlet.runtime.stdio import OutputStream
+from inferlet.runtime.tokenizer import Vocabulary
+from inferlet.runtime.wire import Wire
+from inferlet.testing.harness import Client, Hub
+from ipc import codec
+from ipc import messages as m
+from ipc.eta.check import check
+from ipc.eta.text import listing
+
+if TYPE_CHECKING:
+    from inferlet.channel import Channel
+    from inferlet.eta.trace import Traced
+    from inferlet.runtime.binding import BoundPass
+
+SAMPLE = "Hello"  # what an input that was not given is, and what a client says
+
+_vocabulary: Vocabulary | None = None
+
+
+def preload(model_path: str | None) -> None:
+    """The tokenizer of a model, for all checks; without one every byte is a token."""
+    global _vocabulary
+    _vocabulary = Vocabulary.load(Path(model_path)) if model_path else None
+    if _vocabulary is not None:
+        formats.warm(_vocabulary)
+
+
+def run(fd: int) -> None:
+    """The life of the process. Never raises."""
+    with asyncio.Runner() as runner:
+        check_ = _Check(fd)
+        try:
+            runner.run(check_.live())
+        except (SystemExit, KeyboardInterrupt) as error:
+            runner.run(check_.end(error))
+
+
+class _Assumed(dict):
+    """The input of `main`. A key that was not given is a word, and is noted."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.missing: list[str] = []
+
+    def __missing__(self, key: str) -> str:
+        if key not in self.missing:
+            self.missing.append(key)
+        return SAMPLE
+
+
+class _Files(dict):
+    """Attached files. One that was not given holds a word, and is noted."""
+
+    def __init__(self, given: dict[str, bytes], missing: list[str]) -> None:
+        super().__init__(given)
+        self._missing = missing
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> bytes:
+        if f"file {name}" not in self._missing:
+            self._missing.append(f"file {name}")
+        return SAMPLE.encode()
+
+
+class _App(App):
+    """As `App`, with an input that lacks nothing."""
+
+    def __init__(self, launch: m.Launch) -> None:
+        super().__init__(launch)
+        self.input = _Assumed(json.loads(launch.input))
+
+    def _arguments(self, main: Any) -> tuple[Any, ...]:
+        return tuple(self.input for _ in super()._arguments(main))
+
+    def place_of(self, error: BaseException) -> tuple[str, int]:
+        """File and line of the app's own code where the error came up."""
+        if isinstance(error, SyntaxError) and error.filename in self._filenames:
+            return error.filename, error.lineno or 0
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if frame.filename in self._filenames:
+                return frame.filename, frame.lineno or 0
+        return "", 0
+
+
+class _Check:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._app: _App | None = None
+        self._outbox: Outbox | None = None
+        self._wire: Wire | None = None
+
+    async def live(self) -> None:
+        launched = asyncio.get_running_loop().create_future()
+        self._wire = Wire(self._fd, lambda _, body: launched.set_result(body), sys.exit)
+        launch = codec.decode_to_inferlet(await launched)
+        self._outbox = Outbox(self._wire.write)
+        for name in ("stdout", "stderr"):
+            emit = functools.partial(self._outbox.print, name)
+            setattr(sys, name, OutputStream(name, emit, self._outbox.flush_text))
+        self._app = _App(launch)
+        hub = Hub(Client([SAMPLE]), **_model(launch))
+        hub.runtime.conversation.files = _Files(launch.files, self._app.input.missing)
+        hub.runtime.on_bind = lambda bound: self._say("pass", describe(bound))
+        handles.install(hub.runtime)
+        try:
+            main = self._app._load()
+            value = main(*self._app._arguments(main))
+            await value if asyncio.iscoroutine(value) else value
+        # SystemExit and MemoryError end an app as any error does.
+        except BaseException as error:  # noqa: BLE001
+            return await self.end(error)
+        await self.end(None)
+
+    async def end(self, error: BaseException | None) -> None:
+        """The last word. A client that says no more is how an endless conversation ends."""
+        self._say("assumed", self._app.input.missing)
+        if error is None or isinstance(error, EOFError):
+            self._outbox.close(m.Returned("null"))
+        else:
+            file, line = self._app.place_of(error)
+            fault = {"file": file, "line": line, "type": type(error).__name__, "message": str(error)}
+            is_ours = isinstance(error, InferletError)
+            trace = "" if is_ours else self._app.raised(error).traceback
+            self._outbox.close(m.Raised(type(error).__name__, json.dumps(fault), trace))
+        self._wire.drain()
+
+    def _say(self, what: str, value: Any) -> None:
+        self._outbox.message(m.Send(True, json.dumps({what: value})))
+
+
+def _model(launch: m.Launch) -> dict[str, Any]:
+    """Vocabulary and facts for the fake engine."""
+    if _vocabulary is None:
+        return {}
+    names = ("name", "architecture", "layers", "context_length", "dtype", "outputs")
+    info = {name: getattr(launch.model, name) for name in names}
+    size = max(launch.model.output_vocab_size, _vocabulary.tokenizer.get_vocab_size())
+    return {"vocabulary": _vocabulary, "info": info | {"output_vocab_size": size}}
+
+
+# ---- what a pass is
+
+
+def describe(bound: "BoundPass") -> dict[str, Any]:
+    """A bound pass as JSON: what its author would like to see of it."""
+    spec, recorded = bound.spec, bound.recorded
+    return {
+        "number": bound.number,
+        "place": bound.label.partition("made at ")[2].rstrip(")"),
+        "pipeline": bound.pipeline.number,
+        "identity": identity_of(bound).hex(),
+        "rows": spec.num_rows,
+        "lanes": spec.num_lanes,
+        "readout_counts": list(spec.readout_counts),
+        "tokens": spec.tokens.channel if spec.tokens.is_channel else None,
+        "channels": [_channel(bound, channel) for channel in bound.effects],
+        "stages": {
+            name: _stage(stage)
+            for name in ("prologue", "epilogue")
+            if (stage := getattr(recorded, name))
+        },
+    }
+
+
+def _channel(bound: "BoundPass", channel: "Channel") -> dict[str, Any]:
+    effect = bound.effects[channel]
+    return {
+        "number": channel._number,
+        "name": channel.name if channel._is_named else "",
+        "place": at(channel._line),
+        "type": str(channel._cell),
+        "capacity": channel._capacity,
+        "seeded": channel._is_seeded,
+        "puts": effect.puts,
+        "reads": effect.reads,
+    }
+
+
+def _stage(stage: "Traced") -> dict[str, Any]:
+    slots = [channel._cell for channel in stage.channels]
+    return {
+        "listing": listing(stage.program, check(stage.program, slots, stage.outputs)),
+        "channels": [channel._number for channel in stage.channels],
+        "lines": [at(stage.source[node]) for node in range(len(stage.program.nodes))],
+        "result": _structure(stage.structure),
+        "id": stage.program_id.hex(),
+    }
+
+
+def _structure(node: Any) -> Any:
+    """The structure of a result, tensors by their place among the results."""
+    if isinstance(node, tuple):
+        kind, children = node
+        if kind == "dict":
+            return {str(key): _structure(child) for key, child in children}
+        return [_structure(child) for child in children]
+    return node

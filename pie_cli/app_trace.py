@@ -1,0 +1,150 @@
+"""What an app records, found out by running it against the fake engine in a sandboxed process.
+
+Shared by `pie check` and `pie inspect`. Needs no engine and no model; with one in the store its
+tokenizer is used. Trusts nothing that the process says.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipc import codec, frames
+from ipc import messages as m
+from ipc.errors import ProtocolError
+from ipc.types import EngineInfo, ModelInfo
+
+ENTRY = "inferlet.testing.check_app:run"
+SECONDS = 20.0
+MAX_SAID = 64 << 20  # bytes
+_FAKE = ModelInfo("fake", "fake", "", 0, 0, 2, 8, 4096, "float32")
+
+
+@dataclass
+class Report:
+    """`fault`: file, line, type and message of what ended `main`. `is_over`: it came to its end."""
+
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
+    fault: dict[str, Any] | None = None
+    traceback: str = ""
+    is_over: bool = False
+
+    @property
+    def channels(self) -> dict[int, dict[str, Any]]:
+        """Each channel once, with what all passes do to it."""
+        found: dict[int, dict[str, Any]] = {}
+        for channel in (channel for made in self.passes for channel in made["channels"]):
+            known = found.setdefault(channel["number"], dict(channel))
+            known["puts"] |= channel["puts"]
+            known["reads"] |= channel["reads"]
+        return dict(sorted(found.items()))
+
+
+class SandboxFailed(Exception):
+    """The app could not be run confined, so it was not run."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def trace_app(app: str, value: dict[str, Any], files: dict[str, bytes]) -> Report:
+    """Runs the app; raises UsageError when it cannot be read, SandboxFailed when not confined."""
+    from pie_cli.app_source import read_app, read_modules
+
+    source = read_app(app)
+    model = _stored_model()
+    launch = m.Launch(
+        "check-1", app, source, read_modules(app, source), json.dumps(value), files,
+        model or _FAKE, EngineInfo(codec.PROTOCOL_VERSION, 16, 1024),
+    )  # fmt: skip
+    return asyncio.run(_run(launch, model.path if model else None))
+
+
+def _stored_model() -> ModelInfo | None:
+    """Facts of the default model, when there is one and all that a check needs is known of it."""
+    from pie_cli import settings
+    from pie_cli.models import StoreFailure, ask_store
+
+    name = settings.chosen_model()
+    try:
+        facts = ask_store("show", name) if name else {}
+    except StoreFailure:
+        return None
+    size, layers, context = (facts.get(key) for key in ("vocabulary", "layers", "context"))
+    if not (size and layers and context):
+        return None
+    return ModelInfo(
+        facts["name"], facts["architecture"], facts["path"], size, size, layers, _FAKE.width,
+        context, facts["dtype"], tuple(facts["outputs"]),
+    )  # fmt: skip
+
+
+async def _run(launch: m.Launch, model_path: str | None) -> Report:
+    from pie_cli.engine.launcher import Launcher, LaunchError, Limits
+    from pie_cli.sandbox import selftest
+
+    try:
+        tier = await asyncio.to_thread(selftest.choose)
+    except selftest.SandboxUnavailable as error:
+        raise SandboxFailed(str(error), error.hint) from None
+    launcher = Launcher(tier.name, model_path, None, entry=ENTRY, num_spares=0)
+    try:
+        await launcher.start()
+        launched = await launcher.launch(Limits())
+        report = Report()
+        try:
+            await asyncio.wait_for(_converse(launched.sock, launch, report), SECONDS)
+        except TimeoutError:
+            return report
+        finally:
+            launched.sock.close()
+        end = await launched.exited
+    except LaunchError as error:
+        raise SandboxFailed(str(error)) from None
+    finally:
+        await launcher.close()
+    if end.setup_failed:
+        raise SandboxFailed(f"the app's process could not be confined: {end.setup_failed}")
+    if not report.is_over:
+        report.fault = _ended(end.status)
+    return report
+
+
+def _ended(status: int) -> dict[str, Any]:
+    what = f"signal {-status}" if status < 0 else f"exit code {status}"
+    return {"file": "", "line": 0, "type": "Ended", "message": f"the process ended with {what}"}
+
+
+async def _converse(sock: Any, launch: m.Launch, report: Report) -> None:
+    """Sends the launch and hears the process to its end."""
+    loop = asyncio.get_running_loop()
+    reader, heard = frames.FrameReader(), 0
+    try:
+        await loop.sock_sendall(sock, frames.pack(frames.HUB, codec.encode(launch)))
+        while data := await loop.sock_recv(sock, 1 << 18):
+            heard += len(data)
+            if heard > MAX_SAID:
+                return
+            for kind, body in reader.feed(data):
+                if kind == frames.HUB:
+                    _note(report, codec.decode_from_inferlet(body))
+    except (ConnectionError, ProtocolError):
+        return
+
+
+def _note(report: Report, message: m.FromInferlet) -> None:
+    match message:
+        case m.Send(True, text):
+            said = json.loads(text)
+            if "pass" in said:
+                report.passes.append(said["pass"])
+            report.assumed = said.get("assumed", report.assumed)
+        case m.Output(_, text):
+            report.output.append(text)
+        case m.Returned():
+            report.is_over = True
+        case m.Raised(_, fault, trace):
+            report.is_over, report.fault, report.traceback = True, json.loads(fault), trace

@@ -1,0 +1,80 @@
+"""`pie check`: whether an app records what it should, without an engine and without a model."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pie_cli.output import error, note
+
+if TYPE_CHECKING:
+    from pie_cli.app_trace import Report
+
+FAULTY, NOT_RUN = 1, 3
+
+App = Annotated[str, typer.Argument(metavar="APP.py", help="The inferlet.")]
+Input = Annotated[
+    str | None, typer.Option("--input", metavar="JSON|@FILE|-", help="The input object.")
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="NAME=PATH", help="Attach a file (repeatable)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def check(app: App, input: Input = None, file: Files = None, as_json: Json = False) -> int:
+    """Find an app's faults: it runs against a fake engine, in the sandbox.
+
+    Inputs that are not given are the text "Hello". The exit code is 1 when there is a fault.
+    """
+    report = traced(app, input, file)
+    if report is None:
+        return NOT_RUN
+    if as_json:
+        faults = [report.fault] if report.fault else []
+        document = {
+            "app": app, "faults": faults, "passes": len(report.passes),
+            "channels": len(report.channels), "assumed": report.assumed, "ended": report.is_over,
+        }  # fmt: skip
+        print(json.dumps(document))
+        return FAULTY if faults else 0
+    tell_end(report)
+    if report.fault:
+        return FAULTY
+    passes, channels = len(report.passes), len(report.channels)
+    print(f"{app}: no fault; {counted(passes, 'pass', 'es')}, {counted(channels, 'channel', 's')}")
+    return 0
+
+
+def traced(app: str, input: str | None, files: list[str] | None) -> "Report | None":
+    """What the app records; None when it could not be run, which was said."""
+    from pie_cli.app_trace import SandboxFailed, trace_app
+    from pie_cli.arguments import read_files, read_input
+
+    try:
+        return trace_app(app, read_input(input), read_files(files or []))
+    except SandboxFailed as failure:
+        error(str(failure), failure.hint)
+        return None
+
+
+def tell_end(report: "Report") -> None:
+    """On stderr: what was assumed, what the app printed, and what ended it."""
+    if report.output:
+        note("".join(report.output).rstrip("\n"))
+    if report.assumed:
+        note(f"note: not given, so \"Hello\": {', '.join(report.assumed)}")
+    if report.fault is None:
+        if not report.is_over:
+            note("note: `main` had not ended when time was up; what is said here came before")
+        return
+    if report.traceback:
+        note("Traceback (most recent call last):\n" + report.traceback.rstrip("\n"))
+    fault = report.fault
+    place = f"{fault['file']}:{fault['line']}: " if fault["file"] else ""
+    error(f"{place}{fault['type']}: {fault['message']}")
+
+
+def counted(number: int, noun: str, plural: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"

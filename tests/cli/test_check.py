@@ -1,0 +1,120 @@
+"""`pie check` and `pie inspect`: confined, bounded, and at the app's own lines. What they print is in
+tests/golden/cli."""
+
+import json
+import subprocess
+
+import pytest
+
+from pie_cli import app_trace
+from pie_cli.app_trace import trace_app
+from pie_cli.inspect import dot_lines, end_of
+
+PASS = """
+from inferlet import *
+async def main(input):
+    fwd = ForwardPass()
+    fwd.embed([1])
+    fwd.state([WorkingSet()], StateGeometry.folding())
+    {line}
+    Pipeline().submit(fwd)
+"""
+
+
+@pytest.fixture
+def app(tmp_path):
+    def write(source, name="app.py"):
+        (tmp_path / name).write_text(source)
+        return str(tmp_path / name)
+
+    return write
+
+
+FAULTS = {
+    "def main(:\n    pass": (1, "SyntaxError"),
+    "from inferlet import *\nasync def main(input):\n    Pipelin()": (3, "NameError"),
+    "from inferlet import nothing": (1, "ImportError"),
+    "import no_such_module\ndef main(): pass": (1, "ModuleNotFoundError"),
+    PASS.format(line="fwd.epilogue(lambda: exp(iota(3)))"): (7, "TraceError"),
+    PASS.format(line="fwd.epilogue(lambda: intrinsics.output(1, 'logits'))"): (7, "TraceError"),
+    PASS.format(line="fwd.embed([2])"): (7, "InferletError"),
+    PASS.format(line="fwd.epilogue(lambda: [x.take() for x in [Channel(1, dtype.i32)]])"): (
+        8,
+        "InferletError",
+    ),
+}
+
+
+@pytest.mark.parametrize("source", FAULTS, ids=[kind for _, kind in FAULTS.values()])
+def test_a_fault_is_found_at_its_line(app, source):
+    path = app(source)
+    line, kind = FAULTS[source]
+    fault = trace_app(path, {}, {}).fault
+    assert fault["type"] == kind
+    place = (fault["file"], fault["line"])
+    inner = f"at {path}:{line}," in fault["message"]  # of a stage, which runs at the submit
+    assert place == (path, line) or inner, fault
+
+
+def test_modules_beside_the_app_are_found_and_blamed(app):
+    beside = app("def value():\n    return 1 // 0\n", "beside.py")
+    fault = trace_app(app("import beside\ndef main(input):\n    beside.value()\n"), {}, {}).fault
+    assert (fault["file"], fault["line"], fault["type"]) == (beside, 2, "ZeroDivisionError")
+
+
+def test_the_app_is_confined(app):
+    source = "def main(input):\n    open('/etc/passwd').read()\n"
+    assert trace_app(app(source), {}, {}).fault["type"] in ("PermissionError", "FileNotFoundError")
+
+
+def test_an_endless_app_is_ended_and_what_it_recorded_is_told(app, monkeypatch):
+    monkeypatch.setattr(app_trace, "SECONDS", 3.0)
+    report = trace_app(app(PASS.format(line="") + "    while True: pass\n"), {}, {})
+    assert (len(report.passes), report.fault, report.is_over) == (1, None, False)
+
+
+def test_an_app_that_kills_itself_is_a_fault(app):
+    source = "import os\ndef main(input):\n    os._exit(9)\n"
+    fault = trace_app(app(source), {}, {}).fault
+    assert fault["message"] == "the process ended with exit code 9"
+
+
+def test_inputs_files_and_messages_that_are_not_given_are_assumed(app):
+    source = """
+from inferlet import session
+async def main(input):
+    assert input["who"] == "Hello" and session.file("doc") == b"Hello"
+    while True:
+        assert await session.receive() == "Hello"
+"""
+    report = trace_app(app(source), {}, {})
+    assert (report.fault, report.assumed) == (None, ["who", "file doc"])
+
+
+def test_ends_of_channels_are_those_of_all_passes():
+    ends = [end_of({"puts": puts, "reads": reads}) for puts, reads in
+            ((False, True), (True, False), (True, True))]  # fmt: skip
+    assert ends == ["host-written", "host-read", "device-only"]
+
+
+def test_a_graph_names_every_node_that_its_edges_use(engine):
+    report = trace_app("tests/cli/programs/sampler.py", {"prompt": "hi"}, {})
+    lines = [line.strip().rstrip(";") for line in dot_lines(report)]
+    named = {line.split()[0] for line in lines if "[" in line}
+    edges = [line.split(" -> ") for line in lines if " -> " in line]
+    assert edges and {end for edge in edges for end in edge} <= named
+
+
+def test_identities_of_an_app_do_not_depend_on_its_input(engine):
+    def identities(seed):
+        value = json.dumps({"prompt": "hi", "seed": seed})
+        done = engine.pie("inspect", "tests/cli/programs/sampler.py", "--json", "--input", value)
+        return [made["identity"] for made in json.loads(done.stdout)["passes"]]
+
+    assert identities(1) == identities(2) != []
+
+
+def test_the_repositorys_own_inferlets_have_no_fault(engine):
+    for path in ("chat", "completion", "sample", "summarize"):
+        done: subprocess.CompletedProcess = engine.pie("check", f"inferlets/{path}.py")
+        assert (done.returncode, "no fault" in done.stdout) == (0, True), done.stderr
