@@ -17,7 +17,7 @@ from torch import Tensor
 from ipc.errors import ErrorCode, Failure
 from ipc.messages import Fired
 from ipc.types import TensorType
-from worker import settle
+from worker import prefix, settle
 from worker.batch import LaneRows, Patch, assemble
 from worker.channels import DeviceRings
 from worker.eta.executor import CompiledProgram
@@ -36,6 +36,7 @@ class Work:
 
     prologue: Ran | None = None
     hidden: list[tuple[list[int], Tensor]] = field(default_factory=list)  # readouts, their rows
+    tokens: tuple[Tensor, int] | None = None  # ids that stay on the device: a tensor, which row
 
 
 @dataclass(slots=True)
@@ -52,11 +53,14 @@ class Launched:
 
     deliveries: list[_Delivery]
     packed: Packed
+    tokens: list[tuple[Fire, Place]]  # ids that have stayed on the device
 
     def events(self) -> list[tuple[Fire, Process, Fired]]:
         """What to tell, once the values are here."""
         self.packed.wait()
         get = self.packed.get
+        for fire, place in self.tokens:
+            prefix.tokens_arrived(fire, memoryview(get(place)).cast("i"))
         return [
             (
                 delivery.fire,
@@ -99,7 +103,7 @@ class Launcher:
             failure = Failure(ErrorCode.PROGRAM_FAULT, f"the model failed: {error}")
             for segment in segments:
                 settle.fail(self.state, segment.fire, failure)
-            return Launched([], Packer().pack())
+            return Launched([], Packer().pack(), [])
         return self._finish(segments, outputs)
 
     # ---- before the forward
@@ -215,10 +219,13 @@ class Launcher:
                 rows, fires = by_cell.setdefault(segment.fire.pass_.tokens.cell, ([], []))
                 rows.extend(range(first, first + segment.stop))
                 fires.append(segment.fire)
-        return [
-            (rows, self._token_rows(cell, fires).flatten())
-            for cell, (rows, fires) in by_cell.items()
-        ]
+        patches = []
+        for cell, (rows, fires) in by_cell.items():
+            tokens = self._token_rows(cell, fires)
+            for place, fire in enumerate(fires):
+                fire.work.tokens = tokens, place
+            patches.append((rows, tokens.flatten()))
+        return patches
 
     # ---- after it
 
@@ -228,9 +235,11 @@ class Launcher:
         ran = self._run_epilogues(readout)
         done = [segment.fire for segment in segments if segment.is_last and segment.fire.begun]
         packer = Packer()
+        kept = [(fire, fire.work.tokens) for fire in done if fire.work.tokens is not None]
+        tokens = [(fire, packer.add(*rows)) for fire, rows in kept]
         self._scatter_puts(done, ran)
         deliveries = [self._commit(fire, ran.get(fire), packer) for fire in done]
-        return Launched(deliveries, packer.pack())
+        return Launched(deliveries, packer.pack(), tokens)
 
     def _run_epilogues(self, readout: Readout) -> dict[Fire, Ran]:
         ran: dict[Fire, Ran] = {}

@@ -6,6 +6,7 @@ at that moment is not computed twice: the fire waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worker.history import Unread
@@ -138,9 +139,9 @@ def _cached(fire: Fire) -> tuple[int, ...]:
     return tuple(grown) if any(grown) else ()
 
 
-def tokens_arrived(fire: Fire, ids: list[int]) -> None:
+def tokens_arrived(fire: Fire, ids: Sequence[int]) -> None:
     """Device-made ids of a committed fire are known to the host now."""
-    for unread, token in zip(fire.unread, ids):
+    for unread, token in zip(fire.unread or (), ids):
         unread.id = token
     for working_set in fire.sets:
         _enter_full_pages(working_set)
