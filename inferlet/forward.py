@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import cells
@@ -14,27 +16,56 @@ if TYPE_CHECKING:
     from inferlet.runtime.binding import BoundPass
 
 
+Numbers = list[int] | Channel  # what feeds a port: a list that every fire sees, or a channel
+
+
 class StateGeometry:
-    """Which slots a pass writes, and which it freezes. Made by `folding()`."""
+    """Which slots a pass writes, and which it freezes. `folding()` appends and freezes; the
+    constructor places every row. Each argument is a u32 channel or a host list."""
 
-    __slots__ = ("_form",)
+    __slots__ = ("_fold", "_form", "_kv_len", "_positions", "_slots")
 
-    def __init__(self, *, _form: str) -> None:
-        self._form = _form
+    def __init__(
+        self,
+        *,
+        positions: Sequence[int] | Channel,
+        slots: Sequence[int] | Channel,
+        kv_len: Sequence[int] | Channel,
+        fold: Sequence[int] | Channel | None = None,
+    ) -> None:
+        """`positions` and `slots` have an entry for each row, `kv_len` and `fold` for each lane."""
+        self._form = "explicit"
+        self._positions = _numbers(positions, "`positions`")
+        self._slots = _numbers(slots, "`slots`")
+        self._kv_len = _numbers(kv_len, "`kv_len`")
+        self._fold = None if fold is None else _numbers(fold, "`fold`")
 
     @classmethod
     def folding(cls) -> "StateGeometry":
         """Appends the rows of each lane and freezes them at commit."""
-        return cls(_form="folding")
+        geometry = object.__new__(cls)
+        geometry._form = "folding"
+        geometry._positions = geometry._slots = geometry._kv_len = geometry._fold = None
+        return geometry
+
+    @property
+    def _is_explicit(self) -> bool:
+        return self._form == "explicit"
+
+    def _ports(self) -> tuple[Numbers | None, ...]:
+        return self._positions, self._slots, self._kv_len, self._fold
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StateGeometry) and self._form == other._form
+        if not isinstance(other, StateGeometry):
+            return NotImplemented
+        pairs = zip(self._ports(), other._ports(), strict=True)
+        return self._form == other._form and all(a is b or a == b for a, b in pairs)
 
     def __hash__(self) -> int:
         return hash(self._form)
 
     def __repr__(self) -> str:
-        return f"StateGeometry.{self._form}()"
+        return "StateGeometry(...)" if self._is_explicit else "StateGeometry.folding()"
 
 
 class ForwardPass:
@@ -43,25 +74,32 @@ class ForwardPass:
     def __init__(self) -> None:
         self._line = user_line()
         self._tokens: list[int] | Channel | None = None
-        self._indptr: list[int] | None = None
+        self._indptr: Numbers | None = None
         self._working_sets: list[WorkingSet] | None = None
         self._geometry: StateGeometry | None = None
-        self._readout: list[int] | None = None
+        self._readout: Numbers | None = None
+        self._mask: np.ndarray | Channel | None = None
+        self._groups: dict[int, int] = {}
+        self._checkpoints: Numbers | None = None
         self._prologue: Callable[[], Any] | None = None
         self._epilogue: Callable[[], Any] | None = None
         self._results: Results | None = None
         self._bound: BoundPass | None = None  # once it was submitted
         self._recorded: Any = None  # what a refused first submit recorded (binding.Recorded)
 
-    def embed(self, tokens: Sequence[int] | Channel, indptr: Sequence[int] | None = None) -> None:
+    def embed(
+        self,
+        tokens: Sequence[int] | Channel,
+        indptr: Sequence[int] | Channel | None = None,
+    ) -> None:
         """The rows: an i32 channel `[rows]`, or a list that every fire sees. `indptr`: CSR offsets
-        that split them into lanes; one lane without it."""
+        that split them into lanes, a list or a u32 channel; one lane without it."""
         self._bind_once("embed", self._tokens)
         if not isinstance(tokens, Channel):
             tokens = cells.integers(tokens, "`tokens`")
             if not tokens:
                 raise ValueError("`embed` got no tokens: a pass has at least one row")
-        if indptr is not None:
+        if indptr is not None and not isinstance(indptr, Channel):
             indptr = cells.integers(indptr, "`indptr`")
             if not indptr:
                 raise ValueError("`embed` got an empty `indptr`: it starts with 0")
@@ -83,13 +121,36 @@ class ForwardPass:
             self._check_rebinding(working_sets, geometry)
         self._working_sets, self._geometry = working_sets, geometry
 
-    def readout(self, indices: Sequence[int]) -> None:
-        """The rows whose outputs the epilogue sees; by default the last row of each lane."""
+    def readout(self, indices: Sequence[int] | Channel) -> None:
+        """The rows whose outputs the epilogue sees: a list, or a u32 channel. By default the last
+        row of each lane."""
         self._bind_once("readout", self._readout)
-        indices = cells.integers(indices, "`readout`")
-        if not indices:
-            raise ValueError("`readout` got no indices")
+        if not isinstance(indices, Channel):
+            indices = cells.integers(indices, "`readout`")
+            if not indices:
+                raise ValueError("`readout` got no indices")
         self._readout = indices
+
+    def mask(self, rows: Sequence[Sequence[bool]] | Channel) -> None:
+        """Which slots of its lane each row attends, instead of causality: bools `[rows, slots]`, a
+        nested list or a channel."""
+        self._bind_once("mask", self._mask)
+        self._mask = rows if isinstance(rows, Channel) else cells.bools(rows, "`mask`")
+
+    def group(self, lane: int, id: int) -> None:
+        """Lanes of one group attend each other's earlier positions."""
+        lane, id = cells.integer(lane, "`lane`"), cells.integer(id, "the group's id")
+        self._bind_once(f"group of lane {lane}", self._groups.get(lane))
+        if lane < 0:
+            raise InferletError(f"`group` got lane {lane}; the first lane is 0")
+        if not 0 <= id < 1 << 32:
+            raise ValueError(f"`group` got the id {id}: 0 to 4294967295")
+        self._groups[lane] = id
+
+    def checkpoints(self, slots: Sequence[int] | Channel) -> None:
+        """After which slots the recurrent state of models that have one is kept."""
+        self._bind_once("checkpoints", self._checkpoints)
+        self._checkpoints = _numbers(slots, "`checkpoints`")
 
     def prologue(self, f: Callable[[], Any]) -> None:
         """A stage before the ports are read. Also a decorator."""
@@ -130,6 +191,16 @@ class ForwardPass:
             )
         if geometry != self._geometry:
             raise InferletError(f"`state` of {self._label} changes its geometry")
+
+
+def _numbers(values: Sequence[int] | Channel, what: str) -> Numbers:
+    if isinstance(values, Channel):
+        return values
+    numbers = cells.integers(values, what)
+    for number in numbers:
+        if not 0 <= number < 1 << 32:
+            raise ValueError(f"{what} holds {number}: 0 to 4294967295")
+    return numbers
 
 
 def _stage(f: object, what: str) -> Callable[[], Any]:

@@ -5,11 +5,12 @@ Counts the frozen slots: at once where the host knows them, else when the fire h
 
 from typing import TYPE_CHECKING
 
-from inferlet.errors import InferletError, PipelineClosed, TraceError, with_hint
+from inferlet.errors import InferletError, OutOfMemory, PipelineClosed, TraceError, with_hint
 from inferlet.eta.trace import current_stage
-from inferlet.runtime import handles
+from inferlet.runtime import cells, handles
 from inferlet.runtime.source import at, user_line
 from ipc import messages as m
+from ipc.geometry import Slots
 
 if TYPE_CHECKING:
     from inferlet.pipeline import Pipeline
@@ -26,6 +27,9 @@ class WorkingSet:
         self._cached = 0  # leading tokens from the prefix cache, by the fires that have settled
         # A lower bound of the extent after all accepted fires; equal to it where the host knows.
         self._least_extent = 0
+        self._slots: Slots | None = Slots()  # all of it after those fires, unless a device decides
+        self._may_have_tail = False  # slots that are not frozen
+        self._reserved = 0
         self._user: PipelineState | None = None
         self._num_unsettled = 0  # fires of `_user` that use this set
         runtime = handles.current()
@@ -48,6 +52,8 @@ class WorkingSet:
         runtime = handles.current()
         child._number = runtime.number("set")
         child._folded, child._least_extent = self._folded, self._least_extent
+        child._slots, child._may_have_tail = self._slots, self._may_have_tail
+        child._reserved = self._reserved
         child._cached = self._cached
         child._user, child._num_unsettled = None, 0
         pipeline.inherit(self, child)
@@ -63,6 +69,28 @@ class WorkingSet:
         """How many leading tokens were taken from cached pages instead of computed, by the fires
         that are known to have settled. A multiple of the page size; it never decreases."""
         return self._cached
+
+    def reserve(self, end: int) -> None:
+        """Lets passes write the slots below `end`: needed when stages choose them."""
+        if current_stage() is not None:
+            raise TraceError(with_hint("`reserve` is called inside a stage", "call it on the host"))
+        end = cells.integer(end, "`end`")
+        if end < 0:
+            raise ValueError(f"`reserve` got {end}; at least 0")
+        engine = handles.current().engine
+        if end > engine.num_pages * engine.page_size:
+            raise OutOfMemory(
+                f"`reserve({end})` of the {self._label}: the engine has memory for "
+                f"{engine.num_pages * engine.page_size} slots in all"
+            )
+        self._reserve(end)
+
+    def _reserve(self, end: int) -> None:
+        if self._slots is not None:
+            self._slots = self._slots.reserve(end)
+        if end > self._reserved:
+            self._reserved = end
+            handles.current().command(m.Reserve(self._number, end))
 
     @property
     def _label(self) -> str:

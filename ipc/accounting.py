@@ -35,7 +35,19 @@ class ChannelEffect:
 
 def ports(spec: PassSpec) -> list[tuple[int, str]]:
     """(channel, CONSUME or PEEK) of every port that a channel feeds, in the contract's order."""
-    return [(spec.tokens.channel, CONSUME)] if spec.tokens.is_channel else []
+    place = spec.placement
+    found = [(spec.tokens.channel, CONSUME), (spec.indptr_channel, PEEK)]
+    if place is not None:
+        found += [(place.positions.channel, CONSUME), (place.slots.channel, CONSUME)]
+        found.append((place.kv_len.channel, PEEK))
+        if place.fold is not None:
+            found.append((place.fold.channel, CONSUME if place.consumes_fold else PEEK))
+    found.append((spec.readout_channel, PEEK))
+    if spec.mask is not None:
+        found.append((spec.mask.channel, PEEK))
+    if spec.checkpoints is not None:
+        found.append((spec.checkpoints.channel, PEEK))
+    return [(channel, kind) for channel, kind in found if channel >= 0]
 
 
 def events(spec: PassSpec, slot_events: SlotEvents) -> Iterable[Event]:

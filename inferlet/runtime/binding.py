@@ -7,40 +7,25 @@ retried; `commit` happens when the submit is accepted.
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, TraceError, with_hint
 from inferlet.eta.trace import Traced, fail, trace
 from inferlet.forward import ForwardPass
-from inferlet.runtime import handles
+from inferlet.runtime import handles, ports
+from inferlet.runtime.placing import Inputs
+from inferlet.runtime.ports import NumberOf, Shape
 from inferlet.runtime.results import Results
 from inferlet.runtime.source import at
 from inferlet.working_set import WorkingSet
 from ipc import messages as m
 from ipc.accounting import ChannelEffect, fire_effects
 from ipc.eta.graph import SPENT
-from ipc.types import BoundProgram, DType, Operand, PassSpec, TensorType
+from ipc.types import BoundProgram, PassSpec, TensorType
 
 if TYPE_CHECKING:
     from inferlet.runtime.fires import PipelineState
-
-NumberOf = Callable[[Channel], int]
-
-
-@dataclass
-class Shape:
-    """Rows, lanes and readout of a pass: all that its stages' types depend on."""
-
-    num_rows: int
-    indptr: tuple[int, ...]
-    readout: tuple[int, ...]  # in lane order
-    readout_counts: tuple[int, ...]
-
-    @property
-    def num_lanes(self) -> int:
-        return len(self.indptr) - 1
 
 
 @dataclass
@@ -64,7 +49,7 @@ class BoundPass:
         self.label = f"pass {self.number} (made at {at(fwd._line)})"
         self.pipeline = pipeline
         self.recorded: Recorded = plan.recorded
-        self.tokens = fwd._tokens
+        self.inputs = plan.inputs
         self.spec: PassSpec = plan.spec(self.number, lambda channel: channel._number)
         self.effects: dict[Channel, ChannelEffect] = plan.effects
         # Weak: the results know the pass, and nobody can await them once the user has no handle.
@@ -97,7 +82,7 @@ class Plan:
 
     def __init__(self, fwd: ForwardPass, pipeline: "PipelineState") -> None:
         self.fwd, self.pipeline = fwd, pipeline
-        shape = _shape(fwd)
+        shape = ports.shape_of(fwd)
         if fwd._recorded is None or fwd._recorded.shape != shape:
             fwd._recorded = _record(fwd, shape)
         self.recorded: Recorded = fwd._recorded
@@ -108,18 +93,20 @@ class Plan:
         effects = fire_effects(spec, lambda program: self._programs[program].slot_events())
         self.effects = {self.channels[number]: effect for number, effect in effects.items()}
         self._check_channels()
+        self.inputs = Inputs.of(fwd, shape, self.recorded.prologue)
 
     def spec(self, number: int, number_of: NumberOf) -> PassSpec:
         fwd, shape = self.fwd, self.recorded.shape
-        by_channel = isinstance(fwd._tokens, Channel)
+        stages = self.recorded.stages
+        puts = {
+            stage.channels[slot]
+            for stage in stages
+            for slot, kind in stage.program.slot_events()
+            if kind == "put"
+        }
         return PassSpec(
             pass_id=number,
             num_rows=shape.num_rows,
-            tokens=(
-                Operand(channel=number_of(fwd._tokens))
-                if by_channel
-                else Operand(values=tuple(fwd._tokens))
-            ),
             indptr=shape.indptr,
             working_sets=tuple(ws._number for ws in fwd._working_sets),
             readout=shape.readout,
@@ -127,6 +114,7 @@ class Plan:
             prologue=_bound_program(self.recorded.prologue, number_of),
             epilogue=_bound_program(self.recorded.epilogue, number_of),
             has_results=bool(self.recorded.epilogue and self.recorded.epilogue.result_types),
+            **ports.spec_fields(fwd, shape.num_lanes, number_of, puts),
         )
 
     def commit(self) -> BoundPass:
@@ -158,8 +146,7 @@ class Plan:
 
     def _all_channels(self) -> list[Channel]:
         found = [channel for stage in self.recorded.stages for channel in stage.channels]
-        if isinstance(self.fwd._tokens, Channel):
-            found.append(self.fwd._tokens)
+        found += ports.port_channels(self.fwd)
         return list(dict.fromkeys(found))
 
     def _check_channels(self) -> None:
@@ -188,92 +175,6 @@ def _bound_program(stage: Traced | None, number_of: NumberOf) -> BoundProgram | 
     return BoundProgram(stage.program_id, numbers, stage.constants)
 
 
-# ---- ports
-
-
-def _shape(fwd: ForwardPass) -> Shape:
-    if fwd._tokens is None:
-        raise InferletError(with_hint(f"{fwd._label} embeds nothing", "call `.embed(tokens)`"))
-    if fwd._geometry is None:
-        raise InferletError(
-            with_hint(
-                f"{fwd._label} has no state",
-                "call `.state([ws], StateGeometry.folding())` before submitting it",
-            )
-        )
-    num_rows = _num_rows(fwd)
-    indptr = tuple(fwd._indptr) if fwd._indptr is not None else (0, num_rows)
-    _check_indptr(fwd, indptr, num_rows)
-    lanes = len(indptr) - 1
-    if len(fwd._working_sets) != lanes:
-        raise InferletError(
-            f"{fwd._label} has {lanes} lanes; `state` got {len(fwd._working_sets)} working sets"
-        )
-    readout, counts = _readout(fwd, indptr)
-    return Shape(num_rows, indptr, readout, counts)
-
-
-def _num_rows(fwd: ForwardPass) -> int:
-    tokens, limit = fwd._tokens, handles.current().engine.max_embed_length
-    if isinstance(tokens, Channel):
-        if tokens.dtype is not DType.i32 or len(tokens.shape) != 1:
-            raise TraceError(
-                with_hint(
-                    f"{fwd._label} embeds {tokens._label}, which is {tokens._cell}",
-                    "tokens come from an i32 channel of shape [rows]",
-                )
-            )
-        num_rows = tokens.shape[0]
-    else:
-        num_rows = len(tokens)
-        check_tokens(tokens, fwd._label)
-    if num_rows > limit:
-        raise InferletError(
-            with_hint(
-                f"{fwd._label} embeds {num_rows} rows; one pass takes at most {limit}",
-                "cut the prompt into several passes: the result is the same",
-            )
-        )
-    return num_rows
-
-
-def check_tokens(tokens: list[int], label: str) -> None:
-    """InferletError for an id that is neither in the vocabulary nor -1 (absent)."""
-    size = handles.current().model.output_vocab_size
-    for row, token in enumerate(tokens):
-        if not -1 <= token < size:
-            raise InferletError(
-                f"token id {token} in row {row} of {label} is outside the vocabulary: "
-                f"0 to {size - 1}, or -1 for an absent row"
-            )
-
-
-def _check_indptr(fwd: ForwardPass, indptr: tuple[int, ...], num_rows: int) -> None:
-    rises = all(a <= b for a, b in pairwise(indptr))
-    if len(indptr) < 2 or indptr[0] != 0 or indptr[-1] != num_rows or not rises:
-        raise InferletError(
-            f"`indptr` of {fwd._label} is {list(indptr)[:16]}: it starts with 0, never "
-            f"decreases, and ends with the number of rows, {num_rows}"
-        )
-
-
-def _readout(fwd: ForwardPass, indptr: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    lanes = list(pairwise(indptr))
-    if fwd._readout is not None:
-        for index in fwd._readout:
-            if not 0 <= index < indptr[-1]:
-                raise InferletError(
-                    f"`readout` of {fwd._label} names row {index}; it has {indptr[-1]} rows"
-                )
-    if fwd._epilogue is None:  # nobody reads outputs
-        return (), (0,) * len(lanes)
-    if fwd._readout is None:
-        by_lane = [[end - 1] if end > start else [] for start, end in lanes]
-    else:
-        by_lane = [[i for i in fwd._readout if start <= i < end] for start, end in lanes]
-    return tuple(i for rows in by_lane for i in rows), tuple(len(rows) for rows in by_lane)
-
-
 # ---- stages
 
 
@@ -286,7 +187,7 @@ def _record(fwd: ForwardPass, shape: Shape) -> Recorded:
         return trace(function, kind=kind, label=label, output_type=output_type, found=found)
 
     prologue = fwd._prologue and record("prologue", fwd._prologue, {})
-    found = _left_by(prologue, [fwd._tokens])
+    found = _left_by(prologue, ports.consumed_channels(fwd))
     epilogue = fwd._epilogue and record("epilogue", fwd._epilogue, found)
     return Recorded(shape, prologue, epilogue)
 

@@ -46,6 +46,16 @@ def integers(values: Any, what: str) -> list[int]:
         raise TypeError(f"{what} is {values!r:.80}; it takes a sequence of ints") from None
 
 
+def bools(values: Any, what: str) -> np.ndarray:
+    """Rows of bools, or of 0 and 1: a copy."""
+    array = _array(values, what)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(f"{what} has shape {list(array.shape)}; it takes rows of bools")
+    if array.dtype.kind != "b" and not (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all()):
+        raise TypeError(f"{what} holds values of type {array.dtype}; it takes bools")
+    return array.astype(np.bool_)
+
+
 def shape_of(shape: int | Sequence[int]) -> tuple[int, ...]:
     """A cell's shape from an int or a sequence of ints."""
     is_sequence = isinstance(shape, (list, tuple, np.ndarray))

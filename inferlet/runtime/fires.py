@@ -14,7 +14,8 @@ from inferlet.eta.trace import current_stage
 from inferlet.runtime import binding, handles
 from inferlet.runtime.binding import BoundPass, Plan
 from inferlet.runtime.failures import MakeError, fire_failure
-from inferlet.runtime.ledger import LaneCount, Ledger, accept_channels, lane_counts
+from inferlet.runtime.ledger import Ledger, accept_channels
+from inferlet.runtime.placing import Host, LaneStep, steps
 from inferlet.runtime.source import Line, at
 from inferlet.working_set import WorkingSet
 from ipc import messages as m
@@ -32,7 +33,8 @@ class Fire:
     number: int  # among the fires of its pass
     bound: BoundPass
     users: list[WorkingSet]  # the sets of its lanes
-    lanes: list[LaneCount]
+    lanes: list[LaneStep]
+    before: list[Host]  # the sets of its lanes
     # Every set that the fire's rows count for: those of the lanes, and forks made since.
     counted: list[tuple[WorkingSet, int]] = field(default_factory=list)
 
@@ -96,21 +98,17 @@ class PipelineState:
             working_set._check_free(self)
 
     def _accept(self, fwd: "ForwardPass", bound: BoundPass, follows: bool) -> None:
-        fire = Fire(
-            self.take_seqs(1),
-            bound.num_accepted,
-            bound,
-            list(fwd._working_sets),
-            lane_counts(bound.tokens, bound.spec.indptr),
-        )
+        sets = list(fwd._working_sets)
+        before = [Host.of(ws) for ws in sets]
+        lanes = steps(bound.inputs, sets, before, {})
+        fire = Fire(self.take_seqs(1), bound.num_accepted, bound, sets, lanes, before)
         accept_channels(bound)
         bound.num_accepted += 1
         bound.num_unsettled += 1
-        for lane, (working_set, count) in enumerate(zip(fire.users, fire.lanes, strict=True)):
+        for lane, (working_set, step) in enumerate(zip(sets, lanes, strict=True)):
             working_set._user = self
             working_set._num_unsettled += 1
-            working_set._folded += count.known or 0
-            working_set._least_extent += count.least
+            advance(working_set, step, step.known or 0, step.least)
             fire.counted.append((working_set, lane))
         self.fires.append(fire)
         self.runtime.command(m.Submit(self.number, bound.number, fire.seq, follows))
@@ -158,10 +156,10 @@ class PipelineState:
     def _settle(self, fire: Fire, event: m.Fired) -> None:
         self._release(fire)
         for working_set, lane in fire.counted:
-            count = fire.lanes[lane]
-            appended = event.appended[lane] if event.appended else count.default
-            working_set._folded += appended - (count.known or 0)
-            working_set._least_extent += appended - count.least
+            step = fire.lanes[lane]
+            frozen, grown = growth(step, event, lane)
+            working_set._folded += frozen - (step.known or 0)
+            working_set._least_extent += grown - step.least
             working_set._cached += event.cached[lane] if event.cached else 0
         commit_cells(fire.bound, arrived_cells(fire.bound, event))
         fire.bound.num_settled += 1
@@ -188,11 +186,13 @@ class PipelineState:
         if self.failure:
             return
         self.failure = failure
-        for fire in self.fires:
+        for fire in reversed(self.fires):
             self._release(fire)
             for working_set, lane in fire.counted:
-                working_set._folded -= fire.lanes[lane].known or 0
-                working_set._least_extent -= fire.lanes[lane].least
+                step, before = fire.lanes[lane], fire.before[lane]
+                working_set._folded -= step.known or 0
+                working_set._least_extent -= step.least
+                working_set._slots, working_set._may_have_tail = before.slots, before.may_have_tail
             fire.bound.num_unsettled -= 1
         self.fires.clear()
         if self.run:
@@ -237,6 +237,23 @@ class PipelineState:
     def _forget_if_done(self) -> None:
         if self.is_closed and not self.fires and self.run is None:
             self.runtime.pipelines.pop(self.number, None)
+
+
+def advance(working_set: WorkingSet, step: LaneStep, frozen: int, grown: int) -> None:
+    """The working set after one more fire, as far as the host counts it now."""
+    working_set._reserve(step.after.reserved)
+    working_set._folded += frozen
+    working_set._least_extent += grown
+    working_set._slots = step.after.slots
+    working_set._may_have_tail = step.after.may_have_tail
+
+
+def growth(step: LaneStep, event: m.Fired, lane: int) -> tuple[int, int]:
+    """By how much a settled fire made the frozen prefix and the extent grow."""
+    if not event.appended:
+        return (event.frozen[lane] if event.frozen else step.frozen), step.default
+    grown = event.appended[lane]
+    return (event.frozen[lane] if event.frozen else grown), grown
 
 
 Arrived = list[tuple[Channel, Cell | None]]

@@ -4,16 +4,13 @@ A Ledger plays submits forward without changing anything, so that a refused fram
 `accept` then does the same to the real counts. Fires of a run are accepted as they are delivered.
 """
 
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, OutOfMemory, with_hint
-from inferlet.runtime import binding, handles
+from inferlet.runtime import handles
 from inferlet.runtime.binding import BoundPass, Plan
+from inferlet.runtime.placing import Host, steps
 from inferlet.working_set import WorkingSet
 from ipc.accounting import ChannelEffect
 
@@ -23,22 +20,13 @@ if TYPE_CHECKING:
 FOREVER = 1 << 62
 
 
-@dataclass(slots=True)
-class LaneCount:
-    """Rows that a fire appends to one lane's working set."""
-
-    known: int | None  # what the host knows before it has settled
-    default: int  # what it is unless the engine reports another number
-    least: int
-
-
 class Ledger:
     """Submits of one call, one after the other."""
 
     def __init__(self) -> None:
         self._counts: dict[Channel, int] = {}
         self._popped: dict[Channel, int] = {}
-        self._extents: dict[WorkingSet, int] = {}
+        self._hosts: dict[WorkingSet, Host] = {}
         self._results: dict[ForwardPass, int] = {}
 
     def admit(self, fwd: "ForwardPass", bound: BoundPass | Plan) -> None:
@@ -49,25 +37,11 @@ class Ledger:
             self._admit_channel(fwd, channel, effect)
 
     def _admit_rows(self, fwd: "ForwardPass", bound: BoundPass | Plan) -> None:
-        tokens, skipped = fwd._tokens, 0
-        if isinstance(tokens, Channel):
-            skipped = self._popped.get(tokens, 0)
-            if len(tokens._staged) > skipped:
-                binding.check_tokens(tokens._staged[skipped].tolist(), fwd._label)
-        limit = handles.current().model.context_length
-        counts = lane_counts(tokens, bound.recorded.shape.indptr, skipped)
-        for working_set, count in zip(fwd._working_sets, counts, strict=True):
-            extent = self._extents.get(working_set, working_set._least_extent) + count.least
-            if extent > limit:
-                raise InferletError(
-                    with_hint(
-                        f"{fwd._label} reaches position {extent - 1} in the "
-                        f"{working_set._label}; the model's context ends at {limit - 1}",
-                        "stop before `model.context_length()`",
-                    )
-                )
-            _check_memory(fwd, extent)
-            self._extents[working_set] = extent
+        sets = fwd._working_sets
+        hosts = [self._hosts.get(ws) or Host.of(ws) for ws in sets]
+        for ws, step in zip(sets, steps(bound.inputs, sets, hosts, self._popped), strict=True):
+            _check_memory(fwd, max(step.after.least_extent, step.after.reserved))
+            self._hosts[ws] = step.after
 
     def _admit_result(self, fwd: "ForwardPass", bound: BoundPass | Plan) -> None:
         epilogue = bound.recorded.epilogue
@@ -125,25 +99,6 @@ def _num_popped(effect: ChannelEffect, count: int) -> int:
     return int(effect.pops or (effect.pops_if_present and count > 0))
 
 
-def lane_counts(
-    tokens: list[int] | Channel, indptr: tuple[int, ...], skipped: int = 0
-) -> list[LaneCount]:
-    """What a fire appends to each lane, from the token cell that is `skipped` cells ahead."""
-    lanes = pairwise(indptr)
-    if not isinstance(tokens, Channel):
-        present = (sum(t >= 0 for t in tokens[start:end]) for start, end in lanes)
-        return [LaneCount(n, n, n) for n in present]
-    is_host_known = not tokens._stage_puts
-    if len(tokens._staged) > skipped:
-        cell = tokens._staged[skipped]
-        present = (int(np.count_nonzero(cell[start:end] >= 0)) for start, end in lanes)
-        return [LaneCount(n if is_host_known else None, n, n) for n in present]
-    return [
-        LaneCount(None, end - start, 0 if tokens._may_be_absent else end - start)
-        for start, end in lanes
-    ]
-
-
 def accept_channels(bound: BoundPass) -> None:
     """The counts after one more fire of `bound`."""
     for channel, effect in bound.effects.items():
@@ -158,11 +113,8 @@ def num_possible(bound: BoundPass, working_sets: list[WorkingSet]) -> int:
     bounds = [_ring_allows(effect, c._count, c._capacity) for c, effect in bound.effects.items()]
     if bound.returns_value:
         bounds.append(handles.current().engine.channel_capacity - bound.results.num_pending)
-    limit = handles.current().model.context_length
-    counts = lane_counts(bound.tokens, bound.spec.indptr)
-    for working_set, count in zip(working_sets, counts, strict=True):
-        if count.least:
-            bounds.append((limit - working_set._least_extent) // count.least)
+    if not bound.inputs.is_explicit:
+        bounds += _context_allows(bound, working_sets)
     return min(bounds, default=FOREVER)
 
 
@@ -173,3 +125,19 @@ def _ring_allows(effect: ChannelEffect, count: int, capacity: int) -> int:
     if grows > 0:
         return capacity - count
     return count if grows < 0 else FOREVER
+
+
+def _context_allows(bound: BoundPass, working_sets: list[WorkingSet]) -> list[int]:
+    """How many more fires fit the context of each set that grows for certain."""
+    limit = handles.current().model.context_length
+    hosts = [Host.of(ws) for ws in working_sets]
+    try:
+        found = steps(bound.inputs, working_sets, hosts, {})
+    except InferletError:  # the next fire is refused
+        return [0]
+    bounds = []
+    for host, step in zip(hosts, found, strict=True):
+        if step.least > 0 and not (host.slots is None and host.may_have_tail):
+            first = host.least_extent if host.slots is None else host.slots.next_position
+            bounds.append((limit - first) // step.least)
+    return bounds

@@ -17,8 +17,16 @@ from inferlet.channel import Channel
 from inferlet.errors import InferletError
 from inferlet.runtime.binding import BoundPass
 from inferlet.runtime.failures import fire_failure
-from inferlet.runtime.fires import Arrived, PipelineState, arrived_cells, commit_cells
-from inferlet.runtime.ledger import Ledger, accept_channels, lane_counts, num_possible
+from inferlet.runtime.fires import (
+    Arrived,
+    PipelineState,
+    advance,
+    arrived_cells,
+    commit_cells,
+    growth,
+)
+from inferlet.runtime.ledger import Ledger, accept_channels, num_possible
+from inferlet.runtime.placing import Host, staged_end, steps
 from ipc import messages as m
 from ipc.errors import Failure
 
@@ -101,6 +109,9 @@ class Run:
 
     def _grant(self, credits: int) -> None:
         self._granted += credits
+        end = staged_end(self.bound.inputs)
+        for ws in self._sets if end else ():
+            ws._reserve(end)
         number = self.pipeline.number
         if self._has_started:
             self._runtime.command(m.Credit(number, credits))
@@ -131,11 +142,11 @@ class Run:
         return event.results
 
     def _deliver(self, event: m.Fired, arrived: Arrived) -> None:
-        counts = lane_counts(self.bound.tokens, self.bound.spec.indptr)
-        for lane, (ws, count) in enumerate(zip(self._sets, counts, strict=True)):
-            appended = event.appended[lane] if event.appended else count.default
-            ws._folded += appended
-            ws._least_extent += appended
+        hosts = [Host.of(ws) for ws in self._sets]
+        lanes = steps(self.bound.inputs, self._sets, hosts, {})
+        for lane, (ws, step) in enumerate(zip(self._sets, lanes, strict=True)):
+            frozen, grown = growth(step, event, lane)
+            advance(ws, step, frozen, grown)
             ws._cached += event.cached[lane] if event.cached else 0
         accept_channels(self.bound)
         commit_cells(self.bound, arrived)
