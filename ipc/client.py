@@ -6,6 +6,7 @@ Rules of evolution as in messages.py. A client greets with Hello and sends the r
 import msgspec
 
 from ipc import codec
+from ipc import messages as m
 
 MAX_MESSAGE = 1 << 30  # bytes; a Run carries the attached files
 MAX_FILES = 256 << 20  # bytes, all attached files of one launch
@@ -184,6 +185,7 @@ class ProcessRow(_Message):
 
 class Processes(_Message, tag=12):
     rows: tuple[ProcessRow, ...]
+    worker: m.ProcessStats | None = None  # its newest report; None before the first
 
 
 class Killed(_Message, tag=13):

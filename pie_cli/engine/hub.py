@@ -69,7 +69,7 @@ class Hub:
         self._worker_up, self._zygote_up = asyncio.Event(), asyncio.Event()
         self._sandbox = ""
         self._progress = c.Progress(0.0, "starting")
-        self._stats: dict[int, tuple[int, int, int]] = {}
+        self._stats: m.ProcessStats | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._had_client = False
         self._tasks: set[asyncio.Task] = set()
@@ -136,7 +136,8 @@ class Hub:
             case c.Kill(ids, interrupted):
                 self._kill(client, ids, interrupted)
             case c.List():
-                self.tell(client, c.Processes(tuple(map(self._row, self._by_id.values()))))
+                rows = tuple(map(self._row, self._by_id.values()))
+                self.tell(client, c.Processes(rows, self._stats))
             case c.StopEngine():
                 self._log("asked to stop")
                 self.stop()
@@ -183,7 +184,8 @@ class Hub:
         self.tell(client, c.Killed(unknown))
 
     def _row(self, process: Process) -> c.ProcessRow:
-        tokens_in, tokens_out, pages = self._stats.get(process.number, (None, None, None))
+        known = self._stats.processes if self._stats else {}
+        tokens_in, tokens_out, pages = known.get(process.number, (None, None, None))
         return c.ProcessRow(
             process.id, process.run.app, process.client.user, process.state,
             self._loop.time() - process.born, tokens_in, tokens_out, pages, process.memory,
@@ -210,7 +212,6 @@ class Hub:
         except (LaunchError, OSError) as error:  # no descriptors left, for one
             process.fail(endings.not_launched(f"the process could not be launched: {error}"))
         del self._by_number[process.number]
-        self._stats.pop(process.number, None)
         self._wait_for_idleness()
 
     async def _live(self, process: Process) -> Exit | None:
@@ -309,7 +310,7 @@ class Hub:
             case m.LoadFailed(message, hint):
                 self.stop(EngineEnd(f"the engine could not start: {message}", hint))
             case m.ProcessStats():
-                self._stats = dict(report.processes)
+                self._stats = report
 
     def _on_events(self, number: int, events: bytes) -> None:
         if process := self._by_number.get(number):

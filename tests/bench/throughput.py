@@ -1,4 +1,5 @@
-"""Tokens a second, side by side in one run: our bare model loop, and vLLM's own `LLM.generate`.
+"""Tokens a second, side by side in one run: inferlets on an engine, our bare model loop, and vLLM's
+own `LLM.generate`.
 
     python -m tests.bench.throughput MODEL_FOLDER [--lanes 1,8,32] [--rounds 3] [--json]
 
@@ -70,7 +71,15 @@ def load_vllm(model_path: str, max_lanes: int, max_tokens: int) -> Generate:
     return generate
 
 
+def load_pie(model_path: str, max_lanes: int, max_tokens: int) -> Generate:
+    """One sandboxed inferlet for each prompt, with the launches in the time."""
+    from tests.bench import pie_engine
+
+    return pie_engine.load(model_path, max_lanes, max_tokens)
+
+
 CONTESTANTS: dict[str, Callable[[str, int, int], Generate]] = {
+    "pie": load_pie,
     "bare": load_bare,
     "vllm": load_vllm,
 }
@@ -215,7 +224,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--new", default=64, type=int, help="tokens generated in each lane")
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--seed", default=0, type=int)
-    parser.add_argument("--contestants", default="bare,vllm", type=lambda s: s.split(","))
+    parser.add_argument("--contestants", default="pie,bare,vllm", type=lambda s: s.split(","))
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--serve", choices=CONTESTANTS, help=argparse.SUPPRESS)
     return parser.parse_args()

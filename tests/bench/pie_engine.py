@@ -1,0 +1,74 @@
+"""A real engine for benchmarks: hub, worker, zygote, and one sandboxed inferlet for each prompt."""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GREEDY = """
+from inferlet import *
+
+async def main(input):
+    state, pipe, token, ids = WorkingSet(), Pipeline(), Channel([1], dtype.i32), []
+    def choose():
+        best = reduce_argmax(intrinsics.output(0, "logits"))
+        token.put(best)
+        return best
+    def build(tokens):
+        forward = ForwardPass()
+        forward.embed(tokens)
+        forward.state([state], StateGeometry.folding())
+        return forward, forward.epilogue(choose)
+    (prefill, first), (decode, _) = build(input["prompt"]), build(token)
+    pipe.submit(prefill)
+    ids.append(await first)
+    await pipe.run_ahead(decode, input["new"] - 1, ids.append)
+    return ids
+"""
+
+
+def start(model_path: str) -> None:
+    """An engine with an own home, in this process's environment, which ends with this process."""
+    home = tempfile.mkdtemp(prefix="pie-")
+    os.environ |= {"PIE_HOME": home, "PYTHONPATH": str(ROOT)}
+
+    def pie(*words: str) -> None:
+        subprocess.run([sys.executable, "-m", "pie_cli", *words], check=True, stdout=2)
+
+    pie("models", "add", model_path, "--name", "bench")
+    atexit.register(pie, "stop")
+    pie("run", str(ROOT / "inferlets/hello.py"), "--no-stdin", "--model", "bench")
+
+
+def load(model_path: str, max_lanes: int, max_tokens: int) -> Callable:
+    """`generate(prompts, num_tokens)`: one greedy inferlet for each prompt, launched at once."""
+    from ipc import client as c
+    from pie_cli.starting import find_engine
+
+    start(model_path)
+    connection = find_engine("bench")
+
+    def generate(prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
+        for i, prompt in enumerate(prompts):
+            value = json.dumps({"prompt": prompt, "new": num_tokens})
+            connection.send(c.Run(i, "greedy.py", GREEDY, {}, value, {}))
+        numbers: dict[str, int] = {}
+        answers: dict[int, list[int]] = {}
+        while len(answers) < len(prompts):
+            connection.wait(None)
+            while message := connection.receive():
+                match message:
+                    case c.Launched(request, process):
+                        numbers[process] = request
+                    case c.Returned(process, _, value):
+                        answers[numbers[process]] = json.loads(value)
+                    case c.Error() | c.EngineFailed() | c.Refused():
+                        raise SystemExit(f"error: {message}")
+        return [answers[i] for i in range(len(prompts))]
+
+    return generate
