@@ -9,18 +9,30 @@ from dataclasses import dataclass
 import torch
 
 from worker.channels import to_device
-from worker.model.base import Batch
+from worker.model.base import Batch, MaskedLane
 
 Patch = tuple[list[int], torch.Tensor]  # rows of the batch, their ids
 
 
 @dataclass(slots=True)
+class Seen:
+    """What the rows of a lane attend: `visible[row, slot of these pages]`, on the host."""
+
+    pages: Sequence[int]
+    visible: torch.Tensor
+
+
+@dataclass(slots=True)
 class LaneRows:
-    """Neighbouring rows of one sequence: they take slots and positions `start`, `start + 1`, …"""
+    """Rows of one sequence: they take slots and positions `start`, `start + 1`, … unless they are
+    given. Without `seen` each row attends all slots up to its own, the last of which is the end."""
 
     tokens: Sequence[int]
     start: int
     pages: array  # of the whole sequence
+    positions: Sequence[int] | None = None
+    slots: Sequence[int] | None = None  # given with the positions
+    seen: Seen | None = None
 
 
 def assemble(
@@ -55,6 +67,7 @@ def assemble(
     page_table = table.view(num_lanes, width)
     positions, slots = _place(query_indptr, kv_lens, page_table, num_rows, page_size)
     token_ids = token_ids.long()
+    _place_given(lanes, indptr, positions, slots, page_size)
     for rows, ids in patches:
         token_ids.index_copy_(0, to_device(rows, device), ids.long())
     return Batch(
@@ -70,7 +83,34 @@ def assemble(
         num_lanes=num_lanes,
         max_query_len=max(counts),
         max_kv_len=max(ends),
+        masked=[
+            MaskedLane(number, lane.seen.pages, lane.seen.visible.to(device))
+            for number, lane in enumerate(lanes)
+            if lane.seen is not None
+        ],
     )
+
+
+def _place_given(
+    lanes: Sequence[LaneRows],
+    indptr: Sequence[int],
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    page_size: int,
+) -> None:
+    """Overwrites positions and slots of the rows for which they are given."""
+    rows, at, places = [], [], []
+    for lane, start in zip(lanes, indptr):
+        if lane.positions is not None:
+            rows += range(start, start + len(lane.tokens))
+            at += lane.positions
+            places += [
+                lane.pages[slot // page_size] * page_size + slot % page_size for slot in lane.slots
+            ]
+    if rows:
+        index = to_device(rows, positions.device)
+        positions.index_copy_(0, index, to_device(at, positions.device).to(positions.dtype))
+        slots.index_copy_(0, index, to_device(places, slots.device).to(slots.dtype))
 
 
 def _to_device(host: array, device: torch.device) -> torch.Tensor:

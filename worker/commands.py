@@ -30,6 +30,7 @@ from worker.working_set import WorkingSet
 
 MAX_CAPACITY = 1 << 16
 MAX_PROGRAM_BYTES = 64 << 20
+MAX_SLOTS = 1 << 31  # of one working set
 MAX_HANDLES = 1 << 16  # of one kind, alive at once
 
 
@@ -183,9 +184,9 @@ def fork(state: State, process: Process, command: m.Fork) -> None:
     if parent.pending and parent.user is not pipeline:
         raise Violation(f"working set {command.parent} is busy on another pipeline")
     child = _add_set(state, process, command.child)
-    pipeline.last_run = None
+    settle.forget_run(pipeline)
     if parent.user is not None:
-        parent.user.last_run = None
+        settle.forget_run(parent.user)
     if not parent.pending and parent.fork_point is None:
         parent.share_with(child)  # nothing accepted will still change the parent
         return
@@ -194,6 +195,13 @@ def fork(state: State, process: Process, command: m.Fork) -> None:
     child.fork_point = point
     parent.forks.append(point)
     settle.queue_item(state, pipeline, point)
+
+
+def reserve(state: State, process: Process, command: m.Reserve) -> None:
+    working_set: WorkingSet = _get(process.working_sets, "working set", command.working_set)
+    if not 0 <= command.end <= MAX_SLOTS:
+        raise Violation(f"a reservation of {command.end} slots")
+    working_set.reserve(command.end)
 
 
 def drop_working_set(state: State, process: Process, command: m.DropWorkingSet) -> None:
@@ -266,7 +274,7 @@ def _accept(
     if pipeline.failed:
         return None  # it was sent before the failure was known
     _check_queued(process)
-    pipeline.last_run = None
+    settle.forget_run(pipeline)
     settle.hold(pass_, sets, pipeline)
     return pipeline, pass_, sets
 
@@ -344,4 +352,5 @@ HANDLERS: dict[type, Callable[[State, Process, Any], None]] = {
     m.DropWorkingSet: drop_working_set,
     m.DropChannel: drop_channel,
     m.DropPass: drop_pass,
+    m.Reserve: reserve,
 }

@@ -23,6 +23,7 @@ from worker.channels import DeviceRings
 from worker.eta.executor import CompiledProgram
 from worker.model.base import Model
 from worker.packing import Packed, Packer, Place, select_rows
+from worker.placing import Placer, is_masked, lane_rows
 from worker.programs import Cells, Programs, Ran, group_by_key, run_group
 from worker.readout import Readout
 from worker.scheduler import context_failure
@@ -45,6 +46,7 @@ class _Delivery:
     results: list[Place]
     cells: list[tuple[int, Place]]
     appended: tuple[int, ...]
+    frozen: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class Launched:
                     tuple((number, get(place)) for number, place in delivery.cells),
                     delivery.appended,
                     delivery.fire.cached,
+                    delivery.frozen,
                 ),
             )
             for delivery in self.deliveries
@@ -84,6 +87,7 @@ class Launcher:
         self.model = model
         self.rings = rings
         self.programs = Programs(model.device)
+        self.placer = Placer(state, model, rings, _prologue_row)
         self.swap_space = SwapSpace(model)
 
     @torch.inference_mode()
@@ -94,7 +98,9 @@ class Launcher:
         starting = [segment for segment in wave.segments if segment.fire.work is None]
         self._run_prologues(starting)
         self._read_tokens(starting)
+        self.placer.place([segment.fire for segment in starting])
         segments = [segment for segment in wave.segments if segment.fire.begun]
+        segments.sort(key=is_masked)  # models like them last
         for segment in segments:
             segment.stop = min(segment.stop, segment.fire.num_rows)
         try:
@@ -173,8 +179,10 @@ class Launcher:
             settle.fail(self.state, fire, Failure(ErrorCode.TOKEN_RANGE, message))
             return
         fire.lanes = Lanes(ids, fire.pass_.spec.indptr)
+        if fire.pass_.ports is not None:
+            return  # placing checks positions
         for working_set, rows in zip(fire.sets, fire.lanes.counts):
-            if rows and working_set.length + rows > context:
+            if rows and working_set.positions is None and working_set.length + rows > context:
                 failure = context_failure(working_set.length + rows, context)
                 settle.fail(self.state, fire, failure)
                 return
@@ -188,7 +196,7 @@ class Launcher:
         for segment in segments:
             first_rows.append(row)
             row += segment.stop - segment.start
-            lanes += _lane_rows(segment)
+            lanes += lane_rows(segment)
         readout = Readout(self.model)
         finishing = [segment for segment in segments if segment.is_last]
         bases = dict(zip(map(id, segments), first_rows))
@@ -286,26 +294,17 @@ class Launcher:
             if channel.watched
         ]
         places = [packer.add(tensor, ran.row) for tensor in results]
-        is_exact = fire.pass_.is_exact
-        appended = settle.commit(self.state, fire)
-        return _Delivery(fire, places, cells, () if is_exact else appended)
+        is_known = fire.pass_.is_exact and fire.pass_.ports is None
+        grown = settle.commit(self.state, fire)
+        appended, frozen = zip(*grown)
+        return _Delivery(
+            fire, places, cells, () if is_known else appended,
+            () if frozen == appended else frozen,
+        )  # fmt: skip
 
 
 def _needs_logits(fire: Fire) -> bool:
     return any(name == "logits" for _, name in fire.pass_.epilogue.outputs)
-
-
-def _lane_rows(segment: Segment) -> list[LaneRows]:
-    """The parts of the segment's lanes that have rows in it."""
-    fire, parts = segment.fire, []
-    ids, indptr = fire.lanes.ids, fire.lanes.indptr
-    all_skipped = fire.skipped or [0] * len(fire.sets)
-    for working_set, skipped, first, end in zip(fire.sets, all_skipped, indptr, indptr[1:]):
-        start, stop = max(first, segment.start), min(end, segment.stop)
-        if start < stop:
-            slot = working_set.length + skipped + start - first
-            parts.append(LaneRows(ids[start:stop], slot, working_set.pages))
-    return parts
 
 
 def _prologue_row(fire: Fire, channel: Channel) -> Tensor:

@@ -11,6 +11,7 @@ from ipc.eta.check import CheckError, check
 from ipc.eta.graph import SPENT, Program
 from ipc.eta.ops import CARRY, INDEX
 from ipc.types import BoundProgram, DType, PassSpec, TensorType
+from worker import ports
 from worker.state import Channel, Lanes, Outputs, Pass, Process, Stage, State, Use
 from worker.violation import Violation
 
@@ -50,6 +51,8 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
     tokens, lanes = _bind_tokens(state, process, spec)
     programs = {bound.program_id: _program(process, bound) for _, bound in _bound(spec)}
     uses = _bind_uses(process, spec, programs)
+    _check_fold(spec, programs)
+    prologue = programs[spec.prologue.program_id] if spec.prologue is not None else None
     left = _left_by_prologue(spec, programs)
     _check_expectations(spec, programs, left)
     stages = {
@@ -66,6 +69,7 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
         stages.get("prologue"),
         stages.get("epilogue"),
         spec.working_sets,
+        ports=ports.bind(process, spec, prologue),
     )
 
 
@@ -82,15 +86,45 @@ def _check_rows(spec: PassSpec, max_rows: int) -> None:
         raise Violation(f"indptr {list(indptr)} of {rows} rows")
     if any(end < start for start, end in pairwise(indptr)):
         raise Violation("indptr decreases")
-    if len(counts) != spec.num_lanes or min(counts) < 0 or sum(counts) != len(spec.readout):
+    if len(counts) != spec.num_lanes or min(counts) < 0:
+        raise Violation(f"readout counts {list(counts)} for {spec.num_lanes} lanes")
+    if spec.num_readouts > max_rows:
+        raise Violation(f"{spec.num_readouts} rows are read out; the most is {max_rows}")
+    if spec.readout_channel < 0 and (spec.readout or spec.indptr_channel < 0):
+        _check_readout(spec)
+    elif spec.readout:
+        raise Violation("rows to read out from a list and a channel")
+    elif spec.readout_channel < 0 and max(counts) > 1:
+        raise Violation("a lane has one last row")
+
+
+def _check_readout(spec: PassSpec) -> None:
+    indptr, counts = spec.indptr, spec.readout_counts
+    if spec.num_readouts != len(spec.readout):
         raise Violation(f"readout counts {list(counts)} for {len(spec.readout)} rows")
-    if len(spec.readout) > max_rows:
-        raise Violation(f"{len(spec.readout)} rows are read out; the most is {max_rows}")
+    if spec.indptr_channel >= 0:
+        if any(not 0 <= row < spec.num_rows for row in spec.readout):
+            raise Violation("a row is read out that does not exist")
+        return  # whose rows they are is known when a fire's offsets are
     at = 0
     for count, start, end in zip(counts, indptr, indptr[1:]):
         if any(not start <= row < end for row in spec.readout[at : at + count]):
             raise Violation("a lane reads out a row that is not its own")
         at += count
+
+
+def _check_fold(spec: PassSpec, programs: dict[bytes, Program]) -> None:
+    """Whether the count that freezes slots is consumed just when a stage puts it."""
+    fold = spec.placement.fold if spec.placement is not None else None
+    if fold is None or not fold.is_channel:
+        return
+    puts = any(
+        bound.channels[slot] == fold.channel
+        for _, bound in _bound(spec)
+        for slot in programs[bound.program_id].last_puts
+    )
+    if spec.placement.consumes_fold != puts:
+        raise Violation("`fold` is consumed by a pass that does not put it, or the other way round")
 
 
 def _bind_tokens(

@@ -83,7 +83,7 @@ class Readout:
         needed = 0  # groups that read logits come first
         for group, start in zip(self.groups, self._starts):
             if any(name == "logits" for _, name in group[0].pass_.epilogue.outputs):
-                needed = start + len(group) * len(group[0].pass_.spec.readout)
+                needed = start + len(group) * group[0].pass_.spec.num_readouts
         if needed:
             logits = self.model.logits(self._outputs["hidden"][:needed])
             absent = self._absent(needed)
@@ -117,7 +117,7 @@ class Readout:
         """The model outputs `[G, *shape]` of the chosen instances of a group (one, or all)."""
         fires, start = self.groups[number], self._starts[number]
         spec, stage = fires[0].pass_.spec, fires[0].pass_.epilogue
-        count = len(spec.readout)
+        count = spec.num_readouts
         first, end = chosen[0], chosen[-1] + 1
         found = {}
         for lane, name in stage.outputs:
@@ -130,5 +130,5 @@ class Readout:
 
 def _present_rows(fire: Fire) -> Sequence[int]:
     """For each readout its place among the fire's present rows; negative for an absent one."""
-    readout, row_of = fire.pass_.spec.readout, fire.lanes.row_of
+    readout, row_of = fire.readout, fire.lanes.row_of
     return readout if row_of is None else [row_of[row] for row in readout]

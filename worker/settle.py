@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from ipc.errors import Failure
 from ipc.messages import Failed
-from worker import prefix
+from ipc.geometry import Slots
+from worker import changes, prefix
+from worker.changes import Change
 from worker.state import (
     CellChange,
     Channel,
@@ -23,6 +25,8 @@ from worker.state import (
     Use,
 )
 from worker.working_set import WorkingSet
+
+Grown = list[tuple[int, int]]  # of each lane: its extent, its frozen prefix
 
 # ---- accepted items hold what they use
 
@@ -40,7 +44,7 @@ def hold(pass_: Pass, sets: Sequence[WorkingSet], pipeline: Pipeline) -> None:
 def take_over(working_set: WorkingSet, pipeline: Pipeline) -> None:
     """The pipeline uses the set from now on: what an earlier one did is settled for good."""
     if working_set.user is not None and working_set.user is not pipeline:
-        working_set.user.last_run = None
+        forget_run(working_set.user)
     working_set.user = pipeline
 
 
@@ -100,33 +104,49 @@ def leave_if_idle(state: State, pipeline: Pipeline) -> None:
 # ---- the ends of a fire
 
 
-def commit(state: State, fire: Fire) -> tuple[int, ...]:
-    """The fire happened, with all of its effects at once. Gives the rows appended per lane."""
+def commit(state: State, fire: Fire) -> Grown:
+    """The fire happened, with all of its effects at once. Gives how its working sets have grown."""
     run, pipeline, process = fire.run, fire.pipeline, fire.process
     appended = fire.appended
-    lengths = [(working_set, working_set.length) for working_set in fire.sets]
-    for working_set, rows in zip(fire.sets, appended):
-        working_set.length += rows
-        if not fire.pass_.is_exact:
-            working_set.truncate(working_set.length)  # room that absent rows did not use
+    afters = _slots_after(fire, appended)
+    sets = [(held, changes.commit(held, after)) for held, after in zip(fire.sets, afters)]
+    grown = [
+        (after.extent - change.before.extent, after.folded - change.before.folded)
+        for after, (_, change) in zip(afters, sets)
+    ]
     prefix.record(state, fire)
-    changes = [_apply(state, use) for use in fire.pass_.uses]
+    moved = [_apply(state, use) for use in fire.pass_.uses]
     process.tokens_in += fire.num_rows
-    process.tokens_out += len(fire.pass_.spec.readout) if fire.pass_.epilogue else 0
+    process.tokens_out += fire.pass_.spec.num_readouts if fire.pass_.epilogue else 0
     fire.work = None
     if run is None:
         for use in fire.pass_.uses:
             use.channel.accepted_pops -= use.pops
         pipeline.queue.popleft()
         let_go(state, process, fire.pass_, fire.sets)
+        _forget(sets)
     else:
         run.next_fire = None
         run.started += 1
-        run.undo.append(Undo(fire.seq, changes, lengths))
+        _keep_undo(pipeline, run, Undo(fire.seq, moved, sets))
         if run.started == run.budget:
             end_run(state, pipeline, run)
     leave_if_idle(state, pipeline)
-    return appended
+    return grown
+
+
+def _slots_after(fire: Fire, appended: Sequence[int]) -> list[Slots]:
+    if fire.view is not None:
+        return [lane.after for lane in fire.view.placed]
+    ends = [held.length + rows for held, rows in zip(fire.sets, appended)]
+    return [Slots(end, end, max(held.reserved, end)) for held, end in zip(fire.sets, ends)]
+
+
+def _keep_undo(pipeline: Pipeline, run: Run, record: Undo) -> None:
+    if pipeline.last_run is run:
+        run.undo.append(record)
+    else:
+        _forget(record.sets)
 
 
 def _apply(state: State, use: Use) -> tuple[Channel, int, int]:
@@ -187,8 +207,17 @@ def _abandon(state: State, fire: Fire) -> None:
     if fire.begun:
         prefix.end(state, fire)
         for working_set in fire.sets:
+            if working_set.change is not None:
+                changes.revert(working_set, working_set.change)
             working_set.truncate(working_set.length)
-    fire.begun, fire.work = False, None
+        give_back_spare(state, fire)
+    fire.begun, fire.work, fire.view = False, None, None
+
+
+def give_back_spare(state: State, fire: Fire) -> None:
+    """Pages that were taken in case that the rows needed them."""
+    state.pool.release(fire.spare)
+    fire.spare = []
 
 
 # ---- forks and changes of cells, when their turn has come
@@ -231,7 +260,19 @@ def end_run(state: State, pipeline: Pipeline, run: Run) -> None:
 def forget_undo(run: Run) -> None:
     """More credits came: drops the records of fires that no Stop can name any more."""
     while run.undo and run.undo[0].seq < run.first_undoable:
-        run.undo.popleft()
+        _forget(run.undo.popleft().sets)
+
+
+def forget_run(pipeline: Pipeline) -> None:
+    """Something else was accepted: no Stop takes the last run's fires back any more."""
+    run, pipeline.last_run = pipeline.last_run, None
+    while run is not None and run.undo:
+        _forget(run.undo.popleft().sets)
+
+
+def _forget(sets: Sequence[tuple[WorkingSet, Change]]) -> None:
+    for held, change in sets:
+        changes.forget(held, change)
 
 
 def undo_after(state: State, pipeline: Pipeline, run: Run, last_seq: int) -> None:
@@ -242,11 +283,11 @@ def undo_after(state: State, pipeline: Pipeline, run: Run, last_seq: int) -> Non
         for channel, popped, appended in record.channels:
             channel.written -= appended
             channel.taken = channel.written if channel.watched else channel.taken - popped
-        for working_set, length in record.lengths:
-            working_set.truncate(length)
+        for held, change in record.sets:
+            changes.revert(held, change)
     if pipeline.failed and pipeline.failed_seq > last_seq:
         pipeline.failed = False  # the fire that failed has not happened
-    pipeline.last_run = None
+    forget_run(pipeline)
     leave_if_idle(state, pipeline)
 
 

@@ -10,18 +10,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from ipc.eta.encode import decode, program_id
 from ipc.eta.graph import Program
 from ipc.messages import Event
 from ipc.types import Limits, ModelInfo, PassSpec, TensorType
+from worker.changes import Change
 from worker.config import Config
 from worker.history import Unread, root_key
 from worker.pages import PagePool
 from worker.swap import Move, Swap
 from worker.working_set import WorkingSet
+
+if TYPE_CHECKING:
+    from worker.ports import Ports, View
 
 Outputs = dict[tuple[int, str], TensorType]
 
@@ -144,6 +148,7 @@ class Pass:
     working_sets: tuple[int, ...]
     pipeline: Pipeline | None = None
     dropped: bool = False
+    ports: Ports | None = None  # None: rows go to the end of their sets
 
     @property
     def is_exact(self) -> bool:
@@ -153,7 +158,7 @@ class Pass:
     @property
     def is_plain(self) -> bool:
         """Whether a cached page may stand for its rows: text, placed by folding, nothing else."""
-        return True
+        return self.ports is None
 
 
 class Lanes:
@@ -186,6 +191,15 @@ class Lanes:
         twin.counts = [end - start for start, end in pairwise(twin.indptr)]
         return twin
 
+    def regrouped(self, indptr: Sequence[int]) -> Lanes:
+        """The same rows in other lanes; `indptr` counts absent rows too."""
+        twin = object.__new__(Lanes)
+        twin.ids, twin.indptr, twin.row_of = self.ids, list(indptr), self.row_of
+        if self.row_of is not None:
+            twin.indptr = [sum(row >= 0 for row in self.row_of[:end]) for end in indptr]
+        twin.counts = [end - start for start, end in pairwise(twin.indptr)]
+        return twin
+
     def _leave_out_absent(self, tokens: Sequence[int], indptr: Sequence[int]) -> None:
         self.ids = [token for token in tokens if token >= 0]
         present = 0
@@ -214,6 +228,8 @@ class Fire:
     tokens_stay: bool = False  # on the device: the ids in `lanes` are placeholders
     rows_done: int = 0
     begun: bool = False
+    spare: list[int] = field(default_factory=list)  # pages for the rows, until they are placed
+    view: View | None = None  # where the rows are, if that is not simply the end of their sets
     work: Any = None  # what launch.py keeps of it between waves
     follows: bool = False  # of a frame: in the wave after that of the fire before
     keys: list[list[bytes]] | None = None  # of the pages that each lane completes, if looked up
@@ -221,6 +237,11 @@ class Fire:
     skipped: tuple[int, ...] = ()  # leading rows of each lane that the cache has
     cached: tuple[int, ...] = ()  # by how much the lanes' `cached` grew
     unread: list[Unread] | None = None  # one for each row, when the tokens stay
+
+    @property
+    def readout(self) -> Sequence[int]:
+        """Rows of the pass that are read out, in lane order."""
+        return self.pass_.spec.readout if self.view is None else self.view.readout
 
     @property
     def num_rows(self) -> int:
@@ -246,7 +267,7 @@ class Undo:
 
     seq: int
     channels: list[tuple[Channel, int, int]]  # popped, appended
-    lengths: list[tuple[WorkingSet, int]]  # before
+    sets: list[tuple[WorkingSet, Change]]
 
 
 @dataclass(slots=True, eq=False)
@@ -400,7 +421,7 @@ class State:
     def check_integrity(self) -> None:
         """AssertionError unless pages, reference counts and accounts agree (at any time)."""
         sets = [held for process in self.processes.values() for held in process.live_sets]
-        self.pool.check_integrity([held.pages for held in sets])
+        self.pool.check_integrity([held.held_pages for held in sets])
         self.swap.check_integrity([held.saved for held in sets if held.saved is not None])
         assert all(not (held.pages and held.saved) for held in sets), "a suspended set holds pages"
         charges = self.pool.charges()

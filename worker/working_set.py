@@ -1,18 +1,23 @@
 """WorkingSet: the pages of one sequence, and how many of their slots are filled. No tensors.
 
-    slot:  0 .......... length .......... len(pages) * page_size
-           | frozen,     | room of a pass in progress, empty
-           | written once| otherwise at most the rest of the last page
+    slot:  0 ...... frozen ........ length .......... len(pages) * page_size
+           | written once| tail      | room of a pass in progress, empty
+           | for ever    |           | otherwise at most the rest of the last page
 
-Folding geometry freezes every row at commit, so the frozen prefix is `[0, length)`.
+Folding geometry freezes every row at commit: then `frozen == length`, and slot s holds position s.
+Explicit placement may leave a tail, slots without a row, and pages without any (NULL_PAGE).
+What a pass changes is written and taken back in changes.py.
 A suspended set holds no pages: what they held is `saved`, and comes back before its next wave.
 """
 
 from array import array
 from collections.abc import Sequence
 
+from ipc.geometry import Slots
+from worker import changes
+from worker.changes import Change
 from worker.history import History
-from worker.pages import Account, PagePool
+from worker.pages import NULL_PAGE, Account, PagePool
 from worker.swap import Saved, Swap
 
 
@@ -20,13 +25,22 @@ class WorkingSet:
     __slots__ = (
         "pool", "account", "pages", "length", "pending", "user", "fork_point", "forks", "dropped",
         "history", "cached", "saved", "swap", "last_wave", "restored_wave",
+        "frozen", "reserved", "host_reserved", "positions", "change", "changes",
+        "is_released",
     )  # fmt: skip
 
     def __init__(self, pool: PagePool, account: Account, root: bytes = b"") -> None:
         self.pool = pool
         self.account = account
         self.pages = array("i")
-        self.length = 0
+        self.length = 0  # one past the last filled slot
+        self.frozen = 0
+        self.reserved = 0  # slots below may be written; by the host alone: `host_reserved`
+        self.host_reserved = 0
+        self.positions: tuple[int, ...] | None = None  # by slot; None: each its own number
+        self.change: Change | None = None  # of the placed fire in progress
+        self.is_released = False
+        self.changes: list[Change] = []  # that hold pages, so that they can be taken back
         self.pending = 0  # accepted fires and runs that use it
         self.user = None  # the pipeline that used it last
         self.fork_point = None  # set until the fork that makes it has happened
@@ -41,7 +55,28 @@ class WorkingSet:
 
     @property
     def frozen_length(self) -> int:
-        return self.length
+        return self.frozen
+
+    @property
+    def slots(self) -> Slots:
+        """What placing rows depends on."""
+        return Slots(self.frozen, self.length, self.reserved, self.positions)
+
+    @property
+    def writable_pages(self) -> int:
+        """Pages that explicit rows may touch at most."""
+        return self.pool.pages_for(self.reserved) - self.frozen // self.pool.page_size
+
+    @property
+    def held_pages(self) -> list[int]:
+        """Every page that it refers to, once for each reference."""
+        kept = [page for change in self.changes for _, page in change.pages]
+        return [page for page in (*self.pages, *kept) if page != NULL_PAGE]
+
+    @property
+    def may_be_suspended(self) -> bool:
+        """Not while a pass is placed or could be undone by pages, nor with slots that have no page."""
+        return self.change is None and not self.changes and NULL_PAGE not in self.pages
 
     def pages_needed(self, rows: int, skipped: int = 0) -> int:
         """Free pages that `extend(rows, skipped)` will take, once the set is awake."""
@@ -92,11 +127,16 @@ class WorkingSet:
         self.history.truncate(self.length)
         end = self.pool.pages_for(self.length)
         if end < len(self.pages):
-            self.pool.release(self.pages[end:])
+            self.pool.release([page for page in self.pages[end:] if page != NULL_PAGE])
             del self.pages[end:]
         elif self.saved is not None:
             self.swap.release(self.saved[end:])
             del self.saved[end:]
+
+    def reserve(self, end: int) -> None:
+        """The host lets slots below `end` be written: also in a child that is still to be forked."""
+        self.host_reserved = max(self.host_reserved, end)
+        self.reserved = max(self.reserved, end)
 
     def share_with(self, child: "WorkingSet") -> None:
         """Gives an empty `child` the same content. No page is copied until one of them writes."""
@@ -104,13 +144,18 @@ class WorkingSet:
         child.pages, child.length = self.pages[:], self.length
         child.history, child.cached = self.history.copy(), self.cached
         child.last_wave, child.restored_wave = self.last_wave, self.restored_wave
-        self.pool.share(child.pages)
+        self.pool.share([page for page in child.pages if page != NULL_PAGE])
+        child.frozen, child.positions = self.frozen, self.positions
+        child.host_reserved = max(child.host_reserved, self.host_reserved)
+        child.reserved = max(child.reserved, self.reserved)
         if self.saved is not None:
             child.saved, child.swap = self.saved[:], self.swap
             self.swap.share(child.saved)
 
     def release(self) -> None:
         """Holds nothing any more."""
+        self.is_released = True
+        changes.release(self)
         self.truncate(0)
 
     # ---- memory pressure
