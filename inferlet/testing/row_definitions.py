@@ -50,11 +50,8 @@ def reduce_argmax(call: Call, x: Array) -> Array:
     x = _row(x)
     best = np.zeros(x.shape[:-1], np.int32)
     for at in np.ndindex(best.shape):
-        chosen = -1
-        for index, value in enumerate(x[at]):
-            if not np.isnan(value) and (chosen < 0 or value > x[at][chosen]):
-                chosen = index
-        best[at] = max(chosen, 0)
+        number = np.flatnonzero(~np.isnan(x[at]))
+        best[at] = number[x[at][number].argmax()] if len(number) else 0
     return best
 
 
@@ -68,7 +65,7 @@ def _per_row(x: Array, value: Array) -> Array:
 
 def _order(row: Array) -> Array:
     """Indices of one row: descending, lower index first, NaN last."""
-    return np.array(sorted(range(len(row)), key=lambda i: (np.isnan(row[i]), -row[i], i)))
+    return np.lexsort((-row, np.isnan(row)))  # stable; the last key counts first
 
 
 def _rows(x: Array, function: Callable[[int, Array], Array]) -> Array:
@@ -98,7 +95,8 @@ def rank_le(call: Call, x: Array, k: Array) -> Array:
     limits = _per_row(x, k.astype(np.int64)).reshape(-1)
 
     def keep(index: int, row: Array) -> Array:
-        greater = np.array([(row > value).sum() for value in row])
+        ascending = np.sort(row[~np.isnan(row)])
+        greater = len(ascending) - np.searchsorted(ascending, row, "right")
         return (greater < limits[index]) & ~np.isnan(row)
 
     return _rows(x, keep)
@@ -146,20 +144,19 @@ def pick(call: Call, x: Array, idx: Array) -> Array:
 def uniform(state: Array, count: int) -> Array:
     """The first `count` draws in (0, 1), f32."""
     key, counter = (int(word) for word in state)
-    seed = _mix(key << 32 | counter)
-    bits = [_mix(seed + 0x9E3779B97F4A7C15 * (j + 1)) >> 40 for j in range(count)]
-    u = (np.array(bits, np.uint32).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-24)
+    seed = _mix(np.array([key << 32 | counter], np.uint64))
+    bits = _mix(seed + np.uint64(0x9E3779B97F4A7C15) * np.arange(1, count + 1, dtype=np.uint64))
+    u = ((bits >> np.uint64(40)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-24)
     return np.minimum(u, np.float32(1 - 2.0**-24))
 
 
-def _mix(z: int) -> int:
-    mask = (1 << 64) - 1
-    z &= mask
-    z ^= z >> 27
-    z = z * 0x3C79AC492BA7B653 & mask
-    z ^= z >> 33
-    z = z * 0x1C69B3F74AC4AE35 & mask
-    return z ^ z >> 27
+def _mix(z: Array) -> Array:
+    """Arrays of uint64, which wrap."""
+    z = z ^ z >> np.uint64(27)
+    z = z * np.uint64(0x3C79AC492BA7B653)
+    z = z ^ z >> np.uint64(33)
+    z = z * np.uint64(0x1C69B3F74AC4AE35)
+    return z ^ z >> np.uint64(27)
 
 
 def _gumbel(state: Array, shape: tuple[int, ...]) -> Array:
