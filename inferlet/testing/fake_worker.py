@@ -3,7 +3,6 @@ plain function of the tokens so far. It takes one command at a time and really r
 fires all its credits before the host sees the first result, and undoes what a Stop takes back.
 """
 
-import copy
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from inferlet.testing.definitions import NUMPY
-from inferlet.testing.fake_fire import Execution, FireFailed
+from inferlet.testing.fake_fire import Execution, FireFailed, SetState
 from ipc import messages as m
 from ipc.accounting import ChannelEffect, fire_effects
 from ipc.errors import Failure
@@ -50,7 +49,7 @@ class _Fired:
 
     popped: list[tuple[_Channel, Array]] = field(default_factory=list)
     appended: list[_Channel] = field(default_factory=list)
-    extents: list[tuple[int, int]] = field(default_factory=list)  # (working set, extent before)
+    sets: list[tuple[int, SetState]] = field(default_factory=list)  # as they were before
 
 
 @dataclass
@@ -89,12 +88,17 @@ class FakeWorker:
         self.info, self._engine, self._model, self._send = info, engine, model, send
         self._faults = dict(faults or {})
         self.num_fires = 0  # over-run fires included
-        self.working_sets: dict[int, list[int]] = {}
-        self.sets_ever: dict[int, list[int]] = {}  # dropped ones too, for tests to look at
+        self.working_sets: dict[int, SetState] = {}
+        self._ever: dict[int, SetState] = {}
         self.programs: dict[bytes, Program] = {}
         self.channels: dict[int, _Channel] = {}
         self._passes: dict[int, _Pass] = {}
         self._pipelines: dict[int, _Pipeline] = {}
+
+    @property
+    def sets_ever(self) -> dict[int, list[int]]:
+        """Tokens by slot of every working set, dropped ones too: for tests to look at."""
+        return {number: list(state.tokens) for number, state in self._ever.items()}
 
     def do(self, command: m.Command) -> None:
         """One command, at once and completely."""
@@ -117,9 +121,12 @@ class FakeWorker:
             case m.Watch(number):
                 self._watch(number)
             case m.OpenWorkingSet(number):
-                self._add_set(number, [])
+                self._set(number, SetState())
             case m.Fork(parent, child, _):
-                self._add_set(child, copy.copy(self.working_sets[parent]))
+                self._set(child, self.working_sets[parent])
+            case m.Reserve(number, end):
+                tokens, slots = self.working_sets[number]
+                self._set(number, SetState(tokens, slots.reserve(end)))
             case m.DropWorkingSet(number):
                 del self.working_sets[number]
             case m.DropChannel(number):
@@ -174,8 +181,10 @@ class FakeWorker:
                 channel.ring.pop()
         for channel, cell in fired.popped:
             channel.ring.appendleft(cell)
-        for number, extent in fired.extents:
-            del self.working_sets[number][extent:]
+        for number, state in fired.sets:
+            if number in self.working_sets:
+                reserved = self.working_sets[number].slots.reserved
+                self._set(number, SetState(state.tokens, state.slots.reserve(reserved)))
 
     # ---- one fire
 
@@ -195,8 +204,14 @@ class FakeWorker:
             return fired
         cells = self._commit(bound, fire, fired)
         results = tuple(_bytes(array) for array in fire.results) if bound.spec.has_results else ()
-        appended = fire.appended if bound.spec.tokens.is_channel else ()
-        self._send(m.Fired(number, seq, results, cells, tuple(map(len, appended))))
+        appended, frozen = fire.growth([state for _, state in fired.sets])
+        is_known = bound.spec.appends_plainly and not bound.spec.tokens.is_channel
+        self._send(
+            m.Fired(
+                number, seq, results, cells, () if is_known else appended,
+                frozen=() if frozen == appended else frozen,
+            )  # fmt: skip
+        )
         return fired
 
     def _commit(
@@ -216,10 +231,9 @@ class FakeWorker:
             else:
                 channel.ring.append(value)
                 assert len(channel.ring) <= channel.capacity, f"channel {number} overflows"
-        for set_number, tokens in zip(bound.spec.working_sets, fire.appended, strict=True):
-            rows = self.working_sets[set_number]
-            fired.extents.append((set_number, len(rows)))
-            rows.extend(tokens)
+        for set_number, after in zip(bound.spec.working_sets, fire.after, strict=True):
+            fired.sets.append((set_number, self.working_sets[set_number]))
+            self._set(set_number, after)
         return tuple(cells)
 
     # ---- channels and sets
@@ -235,8 +249,9 @@ class FakeWorker:
         self._send(m.Cells(number, tuple(_bytes(cell) for cell in channel.ring)))
         channel.ring.clear()
 
-    def _add_set(self, number: int, tokens: list[int]) -> None:
-        self.working_sets[number] = self.sets_ever[number] = tokens
+    def _set(self, number: int, state: SetState) -> None:
+        self.working_sets[number] = state
+        self._ever[number] = state
 
     def _rebind(self, bound: _Pass, sets: tuple[int, ...]) -> None:
         fields = {name: getattr(bound.spec, name) for name in bound.spec.__struct_fields__}
