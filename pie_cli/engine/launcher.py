@@ -7,24 +7,13 @@ arrives there came from that process, whatever it says. Never reads or writes th
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pie_cli.engine import control
-
-_ROOT = str(Path(__file__).resolve().parents[2])
-
-# `-I`: no PYTHON* variables, no user site, no current folder on the import path.
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from pie_cli.engine import zygote; "
-    "zygote.main(sys.argv[2:], sys.argv[1])"
-)
+from pie_cli.engine import control, zygote_process
 
 NUM_SPARES = 3  # each saves a launch 4 ms, and holds 2 MB until then
 _START_TIMEOUT = 60.0  # seconds; a cold disk needs several
@@ -111,48 +100,33 @@ class Launcher:
         """Start the zygote and wait until it is ready. Raises LaunchError."""
         if self._link:
             raise LaunchError("the zygote runs already")
-        raise_descriptor_limit()
+        zygote_process.raise_descriptor_limit()
         self._process = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
             with theirs:
-                self._process = await self._spawn(theirs.fileno())
+                self._process = await zygote_process.spawn(
+                    self._arguments(theirs.fileno()), self.log_path, theirs.fileno()
+                )
             await asyncio.wait_for(_ready(ours), _START_TIMEOUT)
         except BaseException as error:
             ours.close()  # ends the zygote, also when we were cancelled
             if isinstance(error, (OSError, EOFError, TimeoutError)):
                 raise LaunchError(await self._failed_start(error)) from error
             raise
-        self._base_size = address_space(self._process.pid)
+        self._base_size = zygote_process.address_space(self._process.pid)
         self._link = ours
         asyncio.get_running_loop().add_reader(ours, self._read_reports)
         self._refill()
 
-    async def _spawn(self, descriptor: int) -> asyncio.subprocess.Process:
-        with contextlib.ExitStack() as stack:
-            log = asyncio.subprocess.DEVNULL
-            if self.log_path:
-                log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                stack.callback(os.close, log)
-            return await asyncio.create_subprocess_exec(
-                *self._command(descriptor),
-                env=clean_environment(),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=log,
-                pass_fds=(descriptor,),
-                start_new_session=True,  # a Ctrl-C in the terminal is for the engine alone
-            )
-
-    def _command(self, descriptor: int) -> list[str]:
-        command = [sys.executable, "-I", "-c", _BOOT, _ROOT]
-        command += ["--control", str(descriptor), "--tier", self.tier]
+    def _arguments(self, descriptor: int) -> list[str]:
+        arguments = ["--control", str(descriptor), "--tier", self.tier]
         if self.model_path:
-            command += ["--model", os.path.abspath(self.model_path)]
+            arguments += ["--model", os.path.abspath(self.model_path)]
         if self.entry:
-            command += ["--entry", self.entry]
-        return command
+            arguments += ["--entry", self.entry]
+        return arguments
 
     async def _failed_start(self, error: Exception) -> str:
         where = f"see `{self.log_path}`" if self.log_path else "it has no log file"
@@ -327,32 +301,3 @@ async def _ready(link: socket.socket) -> None:
         raise EOFError
     if not isinstance(control.decode_report(data), control.Ready):
         raise OSError("the zygote spoke before it was ready")
-
-
-def clean_environment() -> dict[str, str]:
-    """What the zygote sees. Children can read it: nothing of the user's environment."""
-    environment = {
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        # Children have no threads, so libraries must not try to start any.
-        "TOKENIZERS_PARALLELISM": "false",
-        "RAYON_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
-    libraries = os.environ.get("LD_LIBRARY_PATH")  # some Python builds cannot start without it
-    return environment | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
-
-
-def address_space(pid: int) -> int:
-    """Bytes that a process has mapped."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
-
-
-def raise_descriptor_limit() -> None:
-    """Two descriptors per process: the usual soft limit of 1,024 is too low for many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -103,10 +103,10 @@ def each_tier(request: pytest.FixtureRequest) -> Iterator[Arena]:
     arena.close()
 
 
-@pytest.fixture(scope="module")
-def confined_programs() -> Iterator[Arena]:
+@pytest.fixture(scope="module", params=TIERS)
+def confined_programs(request: pytest.FixtureRequest) -> Iterator[Arena]:
     """Children run `programs.run`."""
-    arena = Arena(entry="tests.sandbox.programs:run")
+    arena = Arena(request.param, entry="tests.sandbox.programs:run")
     yield arena
     arena.close()
 
