@@ -62,6 +62,7 @@ class Engine:
             self._launch(wave)  # before retiring: the device must never wait for us
         else:
             self._give_up_for_memory()
+            self.launcher.swap_space.carry_out(self.state.swap.take_moves())
         retired = self._retire(leave=1 if wave is not None and self.config.overlap else 0)
         self.outbox.flush(self.clock(), self.scheduler.waves)
         return wave is not None or retired

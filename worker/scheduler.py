@@ -42,13 +42,15 @@ class Scheduler:
         self.prompt_rows = config.row_budget  # of a wave with decodes; the loop changes it
         self.waves = 0
         self.waiting: dict[Pipeline, str] = {}  # why the head of a pipeline was not ready
-        self.without_pages: list[Fire] = []  # ready but for pages
+        self.without_pages: dict[Fire, None] = {}  # ready but for pages
+        self._starved: set[Fire] = set()  # … in the last wave
         self._relaxed = False
         self._skipped: dict[Fire, int] = {}  # rows that the cache seems to have
 
     def next_wave(self) -> Wave | None:
         """The next wave, with its pages taken; None when nothing is ready."""
         self.waiting.clear()
+        self._starved = set(self.without_pages)
         self.without_pages.clear()
         self._skipped.clear()
         self._advance_heads()
@@ -234,6 +236,7 @@ class Scheduler:
         self.without_pages.clear()
         self._relaxed = relaxed
         wave = Wave(self.waves + 1, [], [], [])
+        self._begin_starved(wave, ready)
         decodes, short, long = [], [], []
         for fire in ready:
             rows = self._remaining(fire)
@@ -256,6 +259,12 @@ class Scheduler:
                 left -= self._add(wave, fire, left)
         return wave
 
+    def _begin_starved(self, wave: Wave, ready: list[Fire]) -> None:
+        """Who found no pages in the last wave may take some, before others are in progress."""
+        starved = [fire for fire in ready if fire in self._starved and not fire.begun]
+        for fire in sorted(starved, key=lambda fire: age_of(fire.process, fire.order)):
+            self._begin(wave, fire)
+
     def _remaining(self, fire: Fire) -> int:
         return fire.num_rows - fire.rows_done - self._skipped.get(fire, 0)
 
@@ -275,7 +284,7 @@ class Scheduler:
             return False
         needed = self._pages_needed(fire, found)
         if needed and not self._have_pages(fire, found, needed):
-            self.without_pages.append(fire)
+            self.without_pages[fire] = None
             self.waiting[fire.pipeline] = FOR_PAGES
             return False
         self.waiting.pop(fire.pipeline, None)

@@ -43,10 +43,11 @@ class Bench:
     def state(self):
         return self.engine.state
 
-    def client(self, limits: Limits | None = None) -> Client:
+    def client(self, limits: Limits | None = None, salt: str = "", priority: int = 0) -> Client:
         client = Client(self, next(self._numbers))
         self.clients[client.number] = client
-        self.hub.send([m.ProcessStarted(client.number, limits or Limits())], [])
+        started = m.ProcessStarted(client.number, limits or Limits(), salt, priority)
+        self.hub.send([started], [])
         return client
 
     def step(self) -> bool:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from ipc import messages as m
-from ipc.types import DType, Limits, TensorType
+from ipc.types import DType, TensorType
 from tests.worker.bench import PAGE_SIZE, Bench, Chat, Client, best, greedy_tokens, raw_logits
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6]  # five pages and a row
@@ -97,10 +97,7 @@ def test_equal_pages_after_other_ones_are_not_found() -> None:
 def test_nothing_is_found_under_another_salt() -> None:
     bench = Bench()
     for salt, expected in (("a", 0), ("b", 0), ("", 0), ("a", FULL), ("b", FULL)):
-        client = Client(bench, 100 + len(bench.clients))
-        bench.clients[client.number] = client
-        bench.hub.send([m.ProcessStarted(client.number, Limits(), salt)], [])
-        assert cached(ask(client))[0] == expected, salt
+        assert cached(ask(bench.client(salt=salt)))[0] == expected, salt
 
 
 def test_rows_that_are_read_out_are_computed() -> None:
