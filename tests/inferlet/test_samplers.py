@@ -19,6 +19,7 @@ VOCAB, DRAWS, GOLDEN_TOKENS = 16, 400, 32
 LOGITS = np.random.default_rng(5).normal(0, 1.7, VOCAB).astype(np.float32)
 GOLDEN = Path(__file__).parents[1] / "golden/samplers.json"
 FILES = sorted(Path(temperature.__file__).parent.glob("[a-z]*.py"))
+DRY = {"multiplier": 2.0, "allowed": 1}
 
 SAMPLERS = {
     "temperature": (temperature.make, definitions.temperature),
@@ -32,7 +33,8 @@ SAMPLERS = {
     "mirostat": (mirostat.make, definitions.mirostat),
     "penalties": (penalties.make, definitions.penalties),
     "xtc": (xtc.make, definitions.xtc),
-    "dry": (dry.make, definitions.dry),
+    # Harsher than the defaults, which seldom change 400 tokens.
+    "dry": (partial(dry.make, **DRY), partial(definitions.dry, **DRY)),
     "watermark": (watermark.make, definitions.greenlist),
 }
 
