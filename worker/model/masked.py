@@ -27,7 +27,7 @@ CHUNK_SLOTS = 128
 MAX_TILE_ROWS = 64
 #: Rows times chunks of one tile: longer contexts get smaller tiles.
 MAX_TILE_AREA = 4096
-SLAB_BYTES = 32 << 20
+SLAB_BYTES = 16 << 20
 
 #: A slab -> K `[C * H, D, slots a chunk]` and V `[C * H, slots a chunk, D]` of its chunks in f32.
 #: Both are written to, so they must be copies.
@@ -95,7 +95,7 @@ def plan(
     by_rows: dict[int, list[_Tiles]] = {}
     for lane in lanes:
         first, end = indptr[lane.lane], indptr[lane.lane + 1]
-        tile_rows, tiles = _tiles(lane, first, end - first, page_size, device)
+        tile_rows, tiles = _tiles(lane, first, end - first, page_size, shape, device)
         by_rows.setdefault(tile_rows, []).append(tiles)
     slots = _pages_per_chunk(page_size) * page_size
     return [
@@ -146,17 +146,18 @@ def attend(slab: Slab, query: Tensor, read: ReadChunks, scale: float, output: Te
         return
     keys, values = read(slab)
     kv_heads, slots = len(keys) // num_chunks, keys.shape[-1]
-    queries = _fold(query.index_select(0, slab.query_rows).float().mul_(scale), r, kv_heads)
+    queries = _fold(query.index_select(0, slab.query_rows).float(), r, kv_heads)
     scores = slab.buffer("scores", (*queries.shape[:2], slots), keys)
-    torch.bmm(queries, keys, out=scores)
+    torch.baddbmm(scores, queries, keys, beta=0, alpha=scale, out=scores)
     scores.view(num_chunks, kv_heads, r, -1, slots).masked_fill_(slab.hidden, -torch.inf)
     peaks = _highest(slab, scores.amax(-1).view(num_chunks, -1))
     scores.sub_(peaks.view(*queries.shape[:2], 1)).exp_()
     # What no row attends may be anything: times zero it must be zero.
     values.nan_to_num_()
-    sums = _per_tile(slab, scores.sum(-1).view(num_chunks, -1))
+    # The highest score adds 1 to its row's sum: only the sum of a row that attends nothing is lower.
+    sums = _per_tile(slab, scores.sum(-1).view(num_chunks, -1)).clamp_(min=1)
     results = _per_tile(slab, torch.bmm(scores, values).view(num_chunks, -1))
-    results = results.view(*sums.shape, -1) / sums.masked_fill(sums == 0, 1).unsqueeze(-1)
+    results = results.view(*sums.shape, -1).div_(sums.unsqueeze(-1))
     output.index_copy_(0, slab.rows, _unfold(slab, results, kv_heads).to(output.dtype))
 
 
@@ -195,20 +196,29 @@ def _pages_per_chunk(page_size: int) -> int:
     return max(1, CHUNK_SLOTS // page_size)
 
 
-def _tile_rows(num_rows: int, num_chunks: int) -> int:
+def _tile_rows(num_rows: int, num_chunks: int, shape: HeadShape) -> int:
     rows = min(MAX_TILE_ROWS, 1 << (num_rows - 1).bit_length())
     while rows > 1 and rows * num_chunks > MAX_TILE_AREA:
         rows //= 2
+    # Matrices of fewer than 4 rows, and a single one of fewer than 8, are summed in another order.
+    least = 4 if shape.kv_heads > 1 else 8
+    while rows * shape.group < least:
+        rows *= 2
     return rows
 
 
 def _tiles(
-    lane: MaskedLane, first_row: int, num_rows: int, page_size: int, device: torch.device
+    lane: MaskedLane,
+    first_row: int,
+    num_rows: int,
+    page_size: int,
+    shape: HeadShape,
+    device: torch.device,
 ) -> tuple[int, _Tiles]:
     """The number of rows in each tile of the lane, and the tiles."""
     width = _pages_per_chunk(page_size)
     num_chunks, slots = -(-len(lane.pages) // width), width * page_size
-    r = _tile_rows(num_rows, num_chunks)
+    r = _tile_rows(num_rows, num_chunks, shape)
     num_tiles = -(-num_rows // r)
     visible = lane.visible.to(device, non_blocking=True)
     if visible.shape != (num_tiles * r, num_chunks * slots):
