@@ -14,6 +14,7 @@ from worker.config import Config
 from worker.launch import Launched, Launcher
 from worker.model.base import Model
 from worker.outbox import Outbox
+from worker.pacing import Pace
 from worker.pages import PagePool
 from worker.scheduler import Scheduler
 from worker.server import Server
@@ -42,7 +43,12 @@ class Engine:
         self.scheduler = Scheduler(self.state)
         self.launcher = Launcher(self.state, model, rings)
         self.outbox = Outbox(self.state, link)
-        self.launched: deque[Launched] = deque()  # oldest first
+        # Oldest first: (what is on its way, its wave, when it was launched).
+        self.launched: deque[tuple[Launched, Wave, float]] = deque()
+        scheduler = self.scheduler
+        self.pace = Pace(scheduler.row_budget, scheduler.min_chunk, scheduler.decode_rows)
+        scheduler.prompt_rows = self.pace.prompt_rows
+        self._last_retired = clock()
         self._patient_until = 0.0
         self._last_progress = clock()
         self._last_launch = clock()
@@ -69,18 +75,21 @@ class Engine:
 
     def _launch(self, wave: Wave) -> None:
         self._last_launch = self.clock()
-        self.launched.append(self.launcher.launch(wave))
+        self.launched.append((self.launcher.launch(wave), wave, self._last_launch))
         self._last_progress = self.clock()
 
     def _retire(self, leave: int = 0) -> bool:
         """Turns the values of launched waves into events, all but the `leave` newest."""
         retired = False
         while len(self.launched) > leave:
-            for fire, process, event in self.launched.popleft().events():
+            launched, wave, start = self.launched.popleft()
+            for fire, process, event in launched.events():
                 if not process.ended:
                     self.state.emit(process, event)
                     self._expect_next(fire)
-            retired = True
+            retired, now = True, self.clock()
+            self.pace.observe(wave.segments, now - max(start, self._last_retired))
+            self._last_retired = now
         if retired:
             now = self.clock()
             share = self.config.patience_share * (now - self._last_launch)
@@ -90,7 +99,8 @@ class Engine:
     def _expect_next(self, fire: Fire) -> None:
         """A pipeline that is driven submit by submit usually submits again at once."""
         pipeline = fire.pipeline
-        if fire.run is None and not (pipeline.queue or pipeline.closed or pipeline.failed):
+        gone = pipeline.closed or pipeline.failed or pipeline.parked
+        if fire.run is None and not (pipeline.queue or gone):
             self.state.expected.add(pipeline)
 
     def _await_expected(self) -> None:

@@ -13,6 +13,8 @@ decodes, prompts get `prompt_rows` a wave: so that decodes go on at their pace.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ipc.errors import ErrorCode, Failure
 from worker import prefix, settle
 from worker.reclaim import FOR_PAGES, age_of, make_room
@@ -39,7 +41,8 @@ class Scheduler:
         self.decode_rows = min(config.decode_rows, self.short_rows)
         self.long_share = config.row_budget // 4  # of a wave, while a long fire is ready
         self.min_chunk = max(min(config.min_chunk, self.long_share), 1)
-        self.prompt_rows = config.row_budget  # of a wave with decodes; the loop changes it
+        # Rows of prompts in a wave with so many decodes; the loop knows what they cost.
+        self.prompt_rows: Callable[[int], int] = lambda decodes: config.row_budget
         self.waves = 0
         self.waiting: dict[Pipeline, str] = {}  # why the head of a pipeline was not ready
         self.without_pages: dict[Fire, None] = {}  # ready but for pages
@@ -243,21 +246,28 @@ class Scheduler:
             kind = decodes if rows <= self.decode_rows else short
             (kind if rows <= self.short_rows else long).append(fire)
         left = self.row_budget
-        reserve = min(self.long_share, self.prompt_rows) if long else 0
+        pace = self.prompt_rows(len(decodes)) if decodes and (short or long) else left
+        reserve = min(self.long_share, pace) if long else 0
         for fire in decodes:
             if left - reserve >= self._remaining(fire):
                 left -= self._add(wave, fire, self.decode_rows)
         if wave.segments:
-            left = min(left, self.prompt_rows)
+            left = min(left, pace)
+        self._add_prompts(wave, short, long, left, reserve)
+        return wave
+
+    def _add_prompts(
+        self, wave: Wave, short: list[Fire], long: list[Fire], left: int, reserve: int
+    ) -> None:
+        """Fills `left` rows; `reserve` of them are for the long ones."""
+        whole = left
         for fire in short:
             # The first one goes whatever the pace: it is not cut.
-            is_first = len(wave.segments) == 0 or left == self.prompt_rows
-            if left - reserve >= self._remaining(fire) or (is_first and not long):
+            if left - reserve >= self._remaining(fire) or (left == whole and not long):
                 left -= self._add(wave, fire, self.short_rows)
         for fire in sorted(long, key=_long_order):
             if left >= self.min_chunk:
                 left -= self._add(wave, fire, left)
-        return wave
 
     def _begin_starved(self, wave: Wave, ready: list[Fire]) -> None:
         """Who found no pages in the last wave may take some, before others are in progress."""

@@ -109,7 +109,7 @@ class Script:
             self.state = State(MODEL, pool, NoRings(), config)
             self.scheduler = Scheduler(self.state)
         elif words[0] == "pace":
-            self.scheduler.prompt_rows = int(words[1])
+            self.scheduler.prompt_rows = lambda decodes: int(words[1])
         elif words[0] == "waves":
             for _ in range(int(words[1])):
                 if not self._wave():
