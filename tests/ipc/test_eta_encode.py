@@ -1,14 +1,18 @@
 """One program, one encoding: golden bytes, strict decoding, and bytes from nowhere."""
 
 import hashlib
+import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipc.eta.check import CheckError, check
 from ipc.eta.encode import MAGIC, MAX_CODE_BYTES, DecodeError, decode, encode, program_id
 from ipc.eta.text import listing, parse
+from ipc.types import DType, TensorType
+from tests.eta_programs import program
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden/programs").glob("*.txt"))
 
@@ -53,6 +57,12 @@ INVALID = {
     "slots out of order": ("00" + "0204010400" + "00", "not the canonical"),
     "take twice": ("00" + "0204000400" + "00", "not the canonical"),
     "read after take": ("00" + "0204000500" + "00", "not the canonical"),
+    "held after a take": ("00" + "0204000700" + "00", "`held` of slot 0 comes too late"),
+    "held after a read": ("00" + "0205000700" + "00", "`held` of slot 0 comes too late"),
+    "spent after a take": ("00" + "0204000800" + "00", "`spent` of slot 0 comes too late"),
+    "spent after held": ("00" + "0207000800" + "00", "`spent` of slot 0 comes too late"),
+    "take after spent": ("00" + "0208000400" + "00", "not the canonical"),
+    "earlier that is never met": ("010900" + "000100", "the earlier of slot 0"),
     "front that is never read": ("010100" + "000100", "never read"),
     "name that is not UTF-8": ("01020001ff" + "000100", "not UTF-8"),
     "name that ends too early": ("01020005ff", "ends too early|not UTF-8"),
@@ -86,6 +96,53 @@ def test_a_changed_byte_gives_another_program_or_an_error(path, data):
     except DecodeError:
         return
     assert encode(program) == code and program != decode(read(path)[0])
+
+
+EDITS = st.lists(
+    st.tuples(st.sampled_from(["set", "insert", "delete", "copy"]), st.integers(0), st.integers(0)),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+def edited(code: bytes, edits: list) -> bytes:
+    """The code after some changes behind the magic."""
+    data = bytearray(code)
+    for kind, place, value in edits:
+        at = len(MAGIC) + place % max(1, len(data) - len(MAGIC))
+        match kind:
+            case "set":
+                data[at : at + 1] = bytes([value % 256])
+            case "insert":
+                data[at:at] = bytes([value % 16])
+            case "delete":
+                del data[at : at + 1 + value % 3]
+            case "copy":  # of a few bytes to another place
+                start = len(MAGIC) + value % max(1, len(data) - len(MAGIC))
+                data[at:at] = data[start : start + 5]
+    return bytes(data)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.sampled_from(GOLDEN) | st.integers(0, 2**32), EDITS)
+def test_edited_programs_are_refused_or_mean_what_their_bytes_say(source, edits):
+    """What is accepted has one encoding and one listing, and its own id."""
+    if isinstance(source, int):
+        made = encode(program(random.Random(source), 12)[0])
+    else:
+        made = read(source)[0]
+    code = edited(made, edits)
+    try:
+        found = decode(code)
+    except DecodeError:
+        return
+    assert encode(found) == code == encode(parse(listing(found)))
+    assert (found == decode(made)) == (code == made) == (program_id(code) == program_id(made))
+    slots = [TensorType(DType.f32, (4,))] * found.num_slots
+    try:
+        types = check(found, slots, dict.fromkeys(found.outputs(), TensorType(DType.f32, (8,))))
+    except CheckError:
+        return
+    assert len(types) == len(found.nodes)
 
 
 @given(st.binary(max_size=200))

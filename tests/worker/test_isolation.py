@@ -5,8 +5,9 @@ import pytest
 from ipc import codec
 from ipc import messages as m
 from ipc.errors import ErrorCode
+from ipc.eta.graph import HELD, SPENT
 from ipc.types import BoundProgram, DType, Limits, Operand, PassSpec, TensorType
-from tests.worker.bench import PAGE_SIZE, TOKEN, Bench, Chat, Client, best, greedy, greedy_tokens
+from tests.worker.bench import PAGE_SIZE, TOKEN, Bench, Chat, Client, best, greedy, greedy_tokens, program
 
 PROMPT = [3, 1, 4, 1, 5]
 EXPECTED = greedy_tokens(PROMPT, 4)
@@ -90,6 +91,46 @@ def test_a_violation_ends_its_process_alone(name: str) -> None:
     assert good.client.goodbye() is None
     assert good.tokens == EXPECTED
     assert good.client.process.pages == bench.state.pool.capacity - bench.state.pool.num_free
+
+
+@pytest.mark.parametrize("state", [HELD, SPENT])
+@pytest.mark.parametrize("does", ["take", "read"])
+def test_a_stage_that_expects_what_no_prologue_has_put_ends_its_process(state, does) -> None:
+    def looks(b):
+        b.expect(0, state)
+        return [getattr(b, does)(0)]
+
+    bench = Bench()
+    client = bench.client()
+    stage = client.stage(program(looks), client.channel(TOKEN, 1, [3]))
+    client.define_pass([1], [client.working_set()], epilogue=stage)
+    # A read does not see what was put and taken, so it expects nothing.
+    harmless = (state, does) == (SPENT, "read")
+    assert _ended_by(bench, client) == (None if harmless else ErrorCode.INVALID_COMMAND)
+
+
+@pytest.mark.parametrize(("does", "is_wrong"), [("take", True), ("read", True), ("put", False)])
+def test_a_stage_that_overlooks_what_its_prologue_has_put_ends_its_process(does, is_wrong) -> None:
+    def puts(b):
+        b.put(0, b.take(0))
+        return []
+
+    def looks(b):
+        return [b.take(0) if does == "take" else b.read(0)] if does != "put" else _put_again(b)
+
+    bench = Bench()
+    client = bench.client()
+    channel = client.channel(TOKEN, 1, [3])
+    client.define_pass(
+        [1], [client.working_set()], prologue=client.stage(program(puts), channel),
+        epilogue=client.stage(program(looks), channel, constants=bytes(4 * (does == "put"))), has_results=does != "put",
+    )  # fmt: skip
+    assert _ended_by(bench, client) == (ErrorCode.INVALID_COMMAND if is_wrong else None)
+
+
+def _put_again(b) -> list[int]:
+    b.put(0, b.add("constant", (), {"dtype": DType.i32, "shape": (1,)}))
+    return []
 
 
 def _ended_by(bench: Bench, client: Client) -> ErrorCode | None:
