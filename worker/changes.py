@@ -76,6 +76,18 @@ def commit(held: WorkingSet, after: Slots) -> Change:
     return change
 
 
+def append(held: WorkingSet, rows: int) -> Change:
+    """`commit` of rows that folding geometry has appended to slots which hold their own position."""
+    pool, before = held.pool, held.slots
+    end = held.length + rows
+    held.length = held.frozen = end
+    if held.reserved < end:
+        held.reserved = end
+    if len(held.pages) * pool.page_size - end >= pool.page_size:
+        held.truncate(end)  # room that absent rows did not use
+    return Change(before, pool.pages_for(before.extent), [])
+
+
 def _keep_emptied(held: WorkingSet, change: Change, extent: int) -> None:
     """The pages of slots from `extent` on: the change keeps them, for they held rows."""
     kept = {index for index, _ in change.pages}

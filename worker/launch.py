@@ -40,6 +40,9 @@ class Work:
     tokens: tuple[Tensor, int] | None = None  # ids that stay on the device: a tensor, which row
 
 
+NewCell = tuple[Channel, Tensor, int]  # a fire's: the channel, a tensor, which row of it
+
+
 @dataclass(slots=True)
 class _Delivery:
     fire: Fire
@@ -245,8 +248,11 @@ class Launcher:
         packer = Packer()
         kept = [(fire, fire.work.tokens) for fire in done if fire.work.tokens is not None]
         tokens = [(fire, packer.add(*rows)) for fire, rows in kept]
-        self._scatter_puts(done, ran)
-        deliveries = [self._commit(fire, ran.get(fire), packer) for fire in done]
+        puts = [_appended_cells(fire, ran.get(fire)) for fire in done]
+        self._scatter_puts(puts)
+        deliveries = [
+            self._commit(fire, ran.get(fire), cells, packer) for fire, cells in zip(done, puts)
+        ]
         return Launched(deliveries, packer.pack(), tokens)
 
     def _run_epilogues(self, readout: Readout) -> dict[Fire, Ran]:
@@ -274,23 +280,26 @@ class Launcher:
             earlier[slot] = torch.stack(rows)
         return fronts, earlier
 
-    def _scatter_puts(self, fires: Sequence[Fire], ran: dict[Fire, Ran]) -> None:
+    def _scatter_puts(self, appended: Sequence[list[NewCell]]) -> None:
         """Writes every new cell: one `index_copy_` for each channel slot of a group."""
         puts: dict[int, tuple[Tensor, list[int], list[Channel]]] = {}
-        for fire in fires:
-            for channel, tensor, row in _appended_cells(fire, ran.get(fire)):
-                _, rows, channels = puts.setdefault(id(tensor), (tensor, [], []))
-                rows.append(row)
-                channels.append(channel)
+        for channel, tensor, row in chain.from_iterable(appended):
+            put = puts.get(id(tensor))
+            if put is None:
+                put = puts[id(tensor)] = tensor, [], []
+            put[1].append(row)
+            put[2].append(channel)
         for tensor, rows, channels in puts.values():
             values = select_rows(tensor, rows)
             self.rings.scatter(channels[0].cell, [channel.back for channel in channels], values)
 
-    def _commit(self, fire: Fire, ran: Ran | None, packer: Packer) -> _Delivery:
+    def _commit(
+        self, fire: Fire, ran: Ran | None, appended_cells: list[NewCell], packer: Packer
+    ) -> _Delivery:
         results = ran.output.results if ran is not None else []
         cells = [
             (channel.number, packer.add(tensor, row))
-            for channel, tensor, row in _appended_cells(fire, ran)
+            for channel, tensor, row in appended_cells
             if channel.watched
         ]
         places = [packer.add(tensor, ran.row) for tensor in results]
@@ -312,8 +321,7 @@ def _prologue_row(fire: Fire, channel: Channel) -> Tensor:
     return ran.output.registers[slot][ran.row]
 
 
-def _appended_cells(fire: Fire, epilogue: Ran | None) -> list[tuple[Channel, Tensor, int]]:
-    """The new cells of a fire: (channel, tensor, row of it)."""
+def _appended_cells(fire: Fire, epilogue: Ran | None) -> list[NewCell]:
     cells = []
     for use in fire.pass_.uses:
         if use.appends:

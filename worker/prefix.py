@@ -65,7 +65,7 @@ def _keys(fire: Fire) -> list[list[bytes]]:
     lanes, keys = fire.lanes, []
     for working_set, start, end in zip(fire.sets, lanes.indptr, lanes.indptr[1:]):
         history, size = working_set.history, working_set.pool.page_size
-        is_plain = len(history.tokens) == working_set.length
+        is_plain = len(history.tokens) == working_set.length and working_set.positions is None
         if is_plain and working_set.length % size + end - start >= size:
             keys.append(history.keys_with(lanes.ids[start:end]))
         else:
@@ -120,6 +120,8 @@ def record(state: State, fire: Fire) -> None:
     for working_set, start, stop in zip(fire.sets, indptr, indptr[1:]):
         history = working_set.history
         if start == stop or len(history.tokens) + stop - start != working_set.length:
+            continue
+        if working_set.positions is not None:
             continue
         if fire.tokens_stay:
             fire.unread = fire.unread or [Unread() for _ in ids]

@@ -98,7 +98,7 @@ class _Choice:
         return Need.READY if reason is None or reason == FOR_PAGES else Need.WAITING
 
     def _may_go(self, process: Process, working_set: WorkingSet, need: Need) -> bool:
-        if working_set in self.in_progress:
+        if working_set in self.in_progress or not working_set.may_be_suspended:
             return False
         if need is Need.PARKED:
             return True

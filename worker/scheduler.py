@@ -217,7 +217,8 @@ class Scheduler:
             end = working_set.length + rows
             if is_exact and rows and end > context:
                 return context_failure(end, context)
-            needed += working_set.pages_needed(rows)
+            if not working_set.has_room(rows):
+                needed += working_set.pages_needed(rows)
         if not needed:
             return None
         own = {page for working_set in fire.sets for page in working_set.pages}
@@ -288,6 +289,8 @@ class Scheduler:
 
     def _begin(self, wave: Wave, fire: Fire) -> bool:
         """Pages for the whole fire at once, so that no two passes wait for each other's half."""
+        if len(fire.sets) == 1 and fire not in self._skipped and self._goes_on(wave, fire):
+            return True
         found = prefix.match(self.state, fire) if fire in self._skipped else None
         if found is not None and found.others is not None:
             self.waiting[fire.pipeline] = FOR_OTHERS
@@ -307,6 +310,17 @@ class Scheduler:
             copies = working_set.extend(rows_of[place], skipped[place] if skipped else 0)
             if copies:
                 wave.copies += copies
+        return True
+
+    def _goes_on(self, wave: Wave, fire: Fire) -> bool:
+        """Whether it begins on the page that its sequence has: what most decodes do."""
+        (working_set,), (rows,) = fire.sets, fire.lane_rows
+        if fire.pass_.ports is not None or not rows or not working_set.has_room(rows):
+            return False
+        pool = working_set.pool
+        pool.forget(working_set.pages[working_set.length // pool.page_size])
+        working_set.last_wave = wave.number
+        fire.begun = True
         return True
 
     def _pages_needed(self, fire: Fire, found: prefix.Match | None) -> int:

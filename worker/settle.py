@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ipc.errors import Failure
 from ipc.messages import Failed
-from ipc.geometry import Slots
 from worker import changes, prefix
 from worker.changes import Change
 from worker.state import (
@@ -107,12 +106,16 @@ def leave_if_idle(state: State, pipeline: Pipeline) -> None:
 def commit(state: State, fire: Fire) -> Grown:
     """The fire happened, with all of its effects at once. Gives how its working sets have grown."""
     run, pipeline, process = fire.run, fire.pipeline, fire.process
-    appended = fire.appended
-    afters = _slots_after(fire, appended)
-    sets = [(held, changes.commit(held, after)) for held, after in zip(fire.sets, afters)]
+    if fire.view is None:
+        sets = [(held, changes.append(held, n)) for held, n in zip(fire.sets, fire.appended)]
+    else:
+        sets = [
+            (held, changes.commit(held, lane.after))
+            for held, lane in zip(fire.sets, fire.view.placed)
+        ]
     grown = [
-        (after.extent - change.before.extent, after.folded - change.before.folded)
-        for after, (_, change) in zip(afters, sets)
+        (held.length - change.before.extent, held.frozen - change.before.folded)
+        for held, change in sets
     ]
     prefix.record(state, fire)
     moved = [_apply(state, use) for use in fire.pass_.uses]
@@ -133,13 +136,6 @@ def commit(state: State, fire: Fire) -> Grown:
             end_run(state, pipeline, run)
     leave_if_idle(state, pipeline)
     return grown
-
-
-def _slots_after(fire: Fire, appended: Sequence[int]) -> list[Slots]:
-    if fire.view is not None:
-        return [lane.after for lane in fire.view.placed]
-    ends = [held.length + rows for held, rows in zip(fire.sets, appended)]
-    return [Slots(end, end, max(held.reserved, end)) for held, end in zip(fire.sets, ends)]
 
 
 def _keep_undo(pipeline: Pipeline, run: Run, record: Undo) -> None:

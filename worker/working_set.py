@@ -78,6 +78,16 @@ class WorkingSet:
         """Not while a pass is placed or could be undone by pages, nor with slots that have no page."""
         return self.change is None and not self.changes and NULL_PAGE not in self.pages
 
+    def has_room(self, rows: int) -> bool:
+        """Whether the page that is written next is there and nobody else's: for most decodes."""
+        index, filled = divmod(self.length, self.pool.page_size)
+        return (
+            filled > 0
+            and filled + rows <= self.pool.page_size
+            and index < len(self.pages)
+            and self.pool.refs[self.pages[index]] == 1
+        )
+
     def pages_needed(self, rows: int, skipped: int = 0) -> int:
         """Free pages that `extend(rows, skipped)` will take, once the set is awake."""
         if rows == skipped:
