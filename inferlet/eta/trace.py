@@ -11,6 +11,14 @@ import numpy as np
 
 from inferlet.errors import TraceError
 from inferlet.eta import literals
+from inferlet.eta.hints import (
+    RESULT,
+    cast_hint,
+    channel_name,
+    literal_hint,
+    not_a_tensor,
+    tensor_hint,
+)
 from inferlet.eta.results import Result, plan
 from inferlet.eta.tensor import Tensor
 from ipc.eta import check, encode, fit
@@ -135,19 +143,19 @@ class Stage:
 
     def put(self, channel: Any, value: Any) -> None:
         if literals.is_scalar(value):
-            value = self._literal(value, channel.dtype, f"put on {_name(channel)}")
-        self._own(value, f"put on {_name(channel)}")
+            value = self._literal(value, channel.dtype, f"put on {channel_name(channel)}")
+        self._own(value, f"put on {channel_name(channel)}")
         if value.dtype != channel.dtype:
             fail(
-                f"a {value.dtype.label} tensor is put on {_name(channel)}, "
+                f"a {value.dtype.label} tensor is put on {channel_name(channel)}, "
                 f"which holds {channel.dtype.label}",
-                _cast_hint(channel.dtype),
+                cast_hint(channel.dtype),
             )
         target = TensorType(channel.dtype, tuple(channel.shape))
         if TensorType(value.dtype, value.shape).size != target.size:
             repair = fit.repair(value.shape, target.shape)
             fail(
-                f"a tensor of shape {list(value.shape)} is put on {_name(channel)}, "
+                f"a tensor of shape {list(value.shape)} is put on {channel_name(channel)}, "
                 f"whose cells have shape {list(target.shape)}",
                 f"write `{repair}`" if repair else "make the element counts agree",
             )
@@ -177,7 +185,7 @@ class Stage:
 
     def _own(self, value: Any, what: str, at: Line | None = None) -> Tensor:
         if not isinstance(value, Tensor):
-            fail(_not_a_tensor(value, what), _tensor_hint(value), at)
+            fail(not_a_tensor(value, what), tensor_hint(value, what), at)
         if value.stage is not self:
             file, line = value.stage.line_of(value)
             fail(
@@ -217,13 +225,13 @@ class Stage:
         try:
             return self.constant(literals.scalar(value, dtype), dtype)
         except literals.LiteralError as error:
-            fail(f"{what}: {error}", _literal_hint(value, dtype))
+            fail(f"{what}: {error}", literal_hint(value, dtype))
 
     # -- end
 
     def finish(self, returned: Any, at: Line) -> Traced:
         """The program. `at` is the line of the stage function, for what is wrong as a whole."""
-        result: Result = plan(returned, lambda value: self._own(value, "the result", at))
+        result: Result = plan(returned, lambda value: self._own(value, RESULT, at))
         nodes = [tensor.node for tensor in result.tensors]
         program, positions = self._builder.finish(nodes)
         outputs = {key: self._output_type(*key) for key in program.outputs()}
@@ -313,36 +321,3 @@ def dtype_argument(op: str, value: Any) -> DType:
             f"`{op}` got {value!r} for `dtype`", "use dtype.f32, dtype.i32, dtype.u32 or dtype.bool"
         )
     return value
-
-
-def _name(channel: Any) -> str:
-    return f"channel {channel.name!r}"
-
-
-def _cast_hint(target: DType) -> str:
-    if target in fit.HALVES:
-        return f"a {target.label} channel is filled by the host only: make the channel f32"
-    return f"write `cast(x, dtype.{target.label})`"
-
-
-def _not_a_tensor(value: Any, what: str) -> str:
-    if literals.is_scalar(value):
-        return f"{what} got the number {value!r} where it takes a tensor"
-    return f"{what} got a {type(value).__name__} where it takes a tensor"
-
-
-def _tensor_hint(value: Any) -> str:
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return "write `constant(values)`"
-    if hasattr(value, "take") and hasattr(value, "put"):
-        return "write `.take()` or `.read()` after the channel"
-    return ""
-
-
-def _literal_hint(value: Any, dtype: DType) -> str:
-    match literals.kind_of(value):
-        case "f":
-            return "write `cast(x, dtype.f32)` for the tensor, or an int for the number"
-        case "b":
-            return f"write {int(value)} for the number, or `cast(x, dtype.bool)` for the tensor"
-    return f"the number must be {'True or False' if dtype == DType.bool_ else 'in range'}"

@@ -83,7 +83,7 @@ def cummass_le(call: Call, x: Array, p: Array) -> Array:
         for i in _order(row):
             if np.isnan(row[i]):
                 break
-            kept[i] = mass < limits[index]
+            kept[i] = mass < float(limits[index])  # in f64, as the mass is
             mass += float(row[i])
         return kept
 

@@ -53,8 +53,8 @@ MISUSES = {
         ["aligns on the left", "broadcast(reshape(x, [1, 4]), [2, 4])"],
     ),
     "reshape": (lambda: F.read().reshape(3), ["4 elements", "3"]),
-    "list operand": (lambda: F.read() + [1, 2, 3, 4], ["got a list", "constant(values)"]),
-    "channel operand": (lambda: eta.exp(F), ["got a FakeChannel", ".take()"]),
+    "list operand": (lambda: F.read() + [1, 2, 3, 4], ["of type list", "constant(values)"]),
+    "channel operand": (lambda: eta.exp(F), ["of type FakeChannel", ".take()"]),
     "number for a tensor": (lambda: eta.softmax(2.0), ["the number 2.0"]),
     "shape is a tensor": (
         lambda: eta.reshape(F.read(), F.read()),
@@ -80,7 +80,7 @@ MISUSES = {
         ["shape [4] is put on channel 'three'", "[3]"],
     ),
     "put that can be repaired": (lambda: current_stage().put(F, ONE.read()), ["broadcast(x, [4])"]),
-    "result of another kind": (lambda: {1: object()}, ["the result got a object"]),
+    "result of another kind": (lambda: {1: object()}, ["the result got a value of type object", "a stage returns"]),
     "lane": (lambda: intrinsics.output(F.read(), "logits"), ["`lane`", "static"]),
 }
 
