@@ -59,6 +59,12 @@ def intersect(one: CharSet, other: CharSet) -> CharSet:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=65536)
+def overlap(one: CharSet, other: CharSet) -> bool:
+    """Whether they have a character in common."""
+    return bool(intersect(one, other))
+
+
 def minus(one: CharSet, other: CharSet) -> CharSet:
     return intersect(one, complement(other))
 

@@ -37,14 +37,16 @@ ECMA = Dialect("pattern", charset.NOT_LINE_END, charset.UNICODE_SPACE, True, Tru
 
 def parse(pattern: str, dialect: Dialect) -> Node:
     """The tree of `pattern`; GrammarError with the position of the fault."""
-    parser = _Parser(pattern, dialect)
+    parser = Parser(pattern, dialect)
     node = parser.alternatives(0)
     if parser.at < len(pattern):
         parser.fail("a `)` without its `(`")
     return node
 
 
-class _Parser:
+class Parser:
+    """Recursive descent over one pattern; EBNF borrows its classes, escapes and counts."""
+
     def __init__(self, text: str, dialect: Dialect) -> None:
         self.text = text
         self.dialect = dialect

@@ -9,7 +9,7 @@ import itertools
 from inferlet.errors import GrammarError
 from inferlet.grammars.regex import tree
 from inferlet.grammars.regex.parse import ECMA, PLAIN, parse, shorten
-from inferlet.grammars.regex.tree import ANY_TEXT, Alt, Anchor, Both, Look, Node, Not, Seq
+from inferlet.grammars.regex.tree import ANY_TEXT, Alt, Anchor, Both, Look, Node, Not, Repeat, Seq
 
 MAX_ALTERNATIVES = 256
 MARKS = (Anchor, Look)
@@ -78,8 +78,12 @@ class _Sequence:
 
     def searched(self) -> Node:
         starts, ends = self.is_anchored
-        tail = () if ends else (ANY_TEXT,)
-        whole = self._resolve((*self.items, *tail))
+        items = list(self.items)
+        if not ends and items:
+            items[-1] = _least(items[-1])
+        if not starts and items:
+            items[0] = _least(items[0])
+        whole = self._resolve((*items, *(() if ends else (ANY_TEXT,))))
         return whole if starts else tree.sequence(ANY_TEXT, whole)
 
     def _resolve(self, items: tuple[Node, ...]) -> Node:
@@ -101,6 +105,11 @@ class _Sequence:
             self._fail(Anchor(True, 0))
         tail = () if self.is_anchored[1] else (ANY_TEXT,)
         return self._resolve((*self.items, *tail))
+
+
+def _least(node: Node) -> Node:
+    """Beside any text, the least number of repetitions says the same: `a{1,255}` is `a` there."""
+    return Repeat(node.item, node.low, node.low) if isinstance(node, Repeat) else node
 
 
 def _is(node: Node, is_start: bool) -> bool:

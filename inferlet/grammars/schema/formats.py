@@ -49,10 +49,14 @@ def _ipv6() -> str:
 
 
 _IPV6 = _ipv6()
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+# A label has at most 63 characters; its third and fourth are not both `-`.
+_LABEL = (
+    r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,2}[A-Za-z0-9]"
+    r"|[A-Za-z0-9-](?:[A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])[A-Za-z0-9-]{0,58}[A-Za-z0-9])?"
+)
 _HOSTNAME = rf"{_LABEL}(?:\.{_LABEL})*"
 _ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_EMAIL = rf"(?=[^@]{{1,64}}@){_ATEXT}(?:\.{_ATEXT})*@(?:{_HOSTNAME}|\[{_IPV4}\]|\[IPv6:{_IPV6}\])"
+_EMAIL = rf"{_ATEXT}(?:\.{_ATEXT})*@(?:{_HOSTNAME}|\[{_IPV4}\]|\[IPv6:{_IPV6}\])"
 
 _PERCENT = r"%[0-9A-Fa-f]{2}"
 _UNRESERVED = r"A-Za-z0-9._~!$&'()*+,;=\-"
@@ -81,7 +85,7 @@ PATTERNS = {
     "ipv4": _IPV4,
     "ipv6": _IPV6,
     "email": _EMAIL,
-    "hostname": rf"(?=[\s\S]{{1,253}}$)(?!(?:[^.]*\.)*[^.][^.]--){_HOSTNAME}",
+    "hostname": rf"(?=[A-Za-z0-9.-]{{1,253}}$){_HOSTNAME}",
     "uri": _URI,
     "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
     "json-pointer": _POINTER,

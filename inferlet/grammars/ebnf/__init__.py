@@ -1,0 +1,1 @@
+"""EBNF: `name ::= expression`. Parsed into trees with references, and cut into lexemes exactly."""
