@@ -41,24 +41,25 @@ def load_bare(model_path: str, max_lanes: int, max_tokens: int) -> Generate:
     return Driver(model, num_pages).greedy
 
 
-def load_vllm(model_path: str, max_lanes: int, max_tokens: int) -> Generate:
-    """vLLM's engine in this process, all cores, eager: compiling takes it minutes."""
+def load_vllm(model_path: str, max_lanes: int, max_tokens: int, **changes: object) -> Generate:
+    """vLLM's engine in this process, all cores, eager: compiling takes it minutes. `changes` to its
+    settings."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     from vllm import LLM, SamplingParams
 
-    engine = LLM(
-        model_path,
-        dtype="float32",
-        max_model_len=max(512, max_tokens),
-        max_num_seqs=max_lanes,
-        max_num_batched_tokens=max(2048, max_lanes * max_tokens),
-        kv_cache_memory_bytes=1 << 30,
-        enable_prefix_caching=False,
-        enforce_eager=True,
-        disable_log_stats=True,
-    )
+    settings = {
+        "dtype": "float32",
+        "max_model_len": max(512, max_tokens),
+        "max_num_seqs": max_lanes,
+        "max_num_batched_tokens": max(2048, max_lanes * max_tokens),
+        "kv_cache_memory_bytes": 1 << 30,
+        "enable_prefix_caching": False,
+        "enforce_eager": True,
+        "disable_log_stats": True,
+    }
+    engine = LLM(model_path, **{**settings, **changes})
 
     def generate(prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
         params = SamplingParams(
