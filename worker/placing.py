@@ -152,7 +152,7 @@ def _seen(fire: Fire, lane: int, placed: Placed) -> Seen | None:
     by_rule = (stored >= 0) & (stored <= at)
     own = by_rule
     if view.mask is not None:
-        own = view.mask[list(placed.rows), : len(stored)] & (stored >= 0)
+        own = view.mask[list(placed.rows), : stored.shape[1]] & (stored >= 0)
         if placed.is_causal and not others and torch.equal(own, by_rule):
             return None
     pages, parts = [], []
