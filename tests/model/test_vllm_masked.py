@@ -205,9 +205,7 @@ def test_masked_lanes_raise_where_they_are_refused(
         driver.step_masked([(lanes[0], [7])], {0: mask(1, 71, 0)}, write=False)
 
 
-def test_layers_that_share_pages_are_refused(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_that_share_pages_are_refused(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     name, layer = list(model._layers.items())[3]
     monkeypatch.setattr(layer, "kv_sharing_target_layer_name", "model.layers.1.self_attn.attn")
     with pytest.raises(ValueError, match=f"layer {name} reads the KV pages of model.layers.1"):

@@ -66,6 +66,24 @@ CALLS = {
         "model_config",
         "model",
     },
+    "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl.forward": {
+        "layer",
+        "query",
+        "key",
+        "value",
+        "kv_cache",
+        "attn_metadata",
+        "output",
+        "output_scale",
+        "output_block_scale",
+    },
+    "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl.do_kv_cache_update": {
+        "layer",
+        "key",
+        "value",
+        "kv_cache",
+        "slot_mapping",
+    },
     "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase.bind_kv_cache": {
         "kv_cache"
     },
@@ -125,6 +143,35 @@ def test_an_attention_spec_gives_the_shape_of_a_page() -> None:
     page = spec(block_size=32, num_kv_heads=3, head_size=64, dtype=torch.float32)
     assert (page.block_size, page.num_kv_heads, page.head_size_v) == (32, 3, 64)
     assert page.page_size_bytes == 32 * 3 * 128 * 4
+
+
+def test_an_attention_layer_tells_what_masks_ask_of_it() -> None:
+    source = inspect.getsource(find("vllm.model_executor.layers.attention:Attention.__init__"))
+    for name in (
+        "attn_type",
+        "head_size",
+        "head_size_v",
+        "impl",
+        "kv_cache",
+        "kv_cache_dtype",
+        "kv_cache_torch_dtype",
+        "kv_sharing_target_layer_name",
+        "layer_name",
+        "num_heads",
+        "num_kv_heads",
+        "sliding_window",
+    ):
+        assert f"self.{name} = " in source or f"self.{name}:" in source
+    source = inspect.getsource(find("vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl"))
+    for name in ("scale", "logits_soft_cap", "alibi_slopes", "sinks"):
+        assert f"self.{name} = " in source
+
+
+def test_layers_call_the_forward_of_their_implementation() -> None:
+    """The place where masked lanes step in."""
+    attention = "vllm.model_executor.layers.attention.attention"
+    source = inspect.getsource(find(f"{attention}:unified_attention_with_output"))
+    assert "self.impl.forward(" in source
 
 
 def test_the_norms_are_ir_ops_that_a_provider_can_join() -> None:
