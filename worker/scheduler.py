@@ -48,6 +48,7 @@ class Scheduler:
         self.without_pages: dict[Fire, None] = {}  # ready but for pages
         self._starved: set[Fire] = set()  # … in the last wave
         self._relaxed = False
+        self._futile = 0  # searches for pages in this wave that found too few
         self._skipped: dict[Fire, int] = {}  # rows that the cache seems to have
 
     def next_wave(self) -> Wave | None:
@@ -238,7 +239,7 @@ class Scheduler:
 
     def _fill(self, ready: list[Fire], relaxed: bool) -> Wave:
         self.without_pages.clear()
-        self._relaxed = relaxed
+        self._relaxed, self._futile = relaxed, 0
         wave = Wave(self.waves + 1, [], [], [])
         self._begin_starved(wave, ready)
         decodes, short, long = [], [], []
@@ -348,8 +349,13 @@ class Scheduler:
 
         if needed <= pool.num_free:
             return True
+        if self._futile >= MAX_FUTILE:
+            return False
         make_room(self.state, fire, self.waves, self.waiting, missing, self._relaxed)
-        return missing() <= 0
+        if missing() <= 0:
+            return True
+        self._futile += 1
+        return False
 
     def _wake(self, fire: Fire, found: prefix.Match | None) -> None:
         """What was found is taken, and suspended sets get their pages back."""
@@ -378,6 +384,7 @@ class Scheduler:
             self.state.active[process] = self.state.active.pop(process)
 
 
+MAX_FUTILE = 4  # in a wave with hundreds that wait, looking would take longer than computing
 FOR_OTHERS = "waits for an equal prompt"
 
 

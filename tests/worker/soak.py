@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from itertools import count
 
+import torch
+
 from inferlet import (
     Channel,
     ForwardPass,
@@ -27,6 +29,7 @@ from inferlet import (
 from inferlet.runtime import handles
 from inferlet.runtime.handles import Runtime
 from inferlet.testing import Client, Hub
+from inferlet.testing.harness import byte_vocabulary
 from ipc import codec, frames
 from ipc import messages as m
 from ipc.transport import local_pair
@@ -34,6 +37,8 @@ from ipc.types import Limits
 from tests.worker.sdk_hub import FunctionModel
 from worker.config import Config
 from worker.loop import Engine
+
+torch.set_num_threads(1)  # what there is to compute is not worth sharing out
 
 VOCABULARY = 250
 PREFIXES = [[(7 * place + 11 * number) % VOCABULARY for place in range(24)] for number in range(4)]
@@ -49,7 +54,7 @@ class SoakHub(Hub):
     """One inferlet's end. What it says goes to the shared engine."""
 
     def __init__(self, world: World, number: int) -> None:
-        super().__init__(Client(stays=True), next_token)
+        super().__init__(Client(stays=True), next_token, vocabulary=world.vocabulary)
         self.world, self.number = world, number
 
     def _on_bytes(self, data: bytes) -> None:
@@ -72,7 +77,8 @@ class World:
         self.num_checked = self.num_finished = self.num_killed = 0
         self.longest_stall = 0.0
         self._numbers = count(1)
-        info = Hub(Client()).info
+        self.vocabulary = byte_vocabulary()
+        info = Hub(Client(), vocabulary=self.vocabulary).info
         model = FunctionModel(info, next_token)
         model.allocate(num_pages)
         self.link, worker_end = local_pair()
