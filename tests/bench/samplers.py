@@ -1,4 +1,6 @@
-"""Time of one stacked epilogue: `python -m tests.bench.samplers [threads]`. Nothing is asserted."""
+"""Time of one stacked epilogue: `python -m tests.bench.samplers [threads]`, and its share of a wave
+of 32 decoding lanes: `python -m tests.bench.samplers wave MODEL_PATH`. Nothing is asserted.
+"""
 
 import sys
 import time
@@ -52,7 +54,8 @@ def beam() -> tuple[eta.Tensor, eta.Tensor]:
     return eta.gather(eta.log_softmax(logits), ids), ids
 
 
-def milliseconds(stage: Callable, count: int, logits: torch.Tensor, top_p: float) -> float:
+def prepared(stage: Callable, count: int, logits: torch.Tensor, top_p: float) -> Callable:
+    """A call of the epilogue for `count` lanes."""
     recorded = traced(stage, width=VOCAB)
     compiled = executor.compile(recorded.program, slot_types(recorded), LOGITS, "cpu")
     constants = executor.constant_tensors(recorded.program, recorded.constants)
@@ -62,28 +65,62 @@ def milliseconds(stage: Callable, count: int, logits: torch.Tensor, top_p: float
         KNOBS: torch.tensor([[0.8, top_p]]).repeat(count, 1),
     }
     fronts = {slot: cells[recorded.channels[slot]] for slot in compiled.fronts_needed}
+    return lambda: compiled.run(count, fronts, {(0, "logits"): logits}, constants)
+
+
+def milliseconds(act: Callable, rounds: int = 15) -> float:
+    """The fastest of some rounds: the machine may be busy."""
     best = float("inf")
-    for _ in range(15):
+    for _ in range(rounds):
         start = time.perf_counter()
-        compiled.run(count, fronts, {(0, "logits"): logits}, constants)
+        act()
         best = min(best, time.perf_counter() - start)
     return best * 1e3
 
 
-def main() -> None:
-    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-    torch.manual_seed(0)
+def epilogues(threads: int) -> None:
+    torch.set_num_threads(threads)
     wide = torch.randn(32, VOCAB) * 3  # a nucleus of thousands
     narrow = torch.randn(32, VOCAB) * 2.5  # a nucleus of tens
     narrow[:, 6:26] += 12
     for count in (1, 8, 32):
         row = {
-            stage.__name__: milliseconds(stage, count, narrow[:count], 0.95)
+            stage.__name__: milliseconds(prepared(stage, count, narrow[:count], 0.95))
             for stage in (greedy, nucleus, sampled_with_score, beam)
         }
-        row["nucleus_wide"] = milliseconds(nucleus, count, wide[:count], 0.95)
-        row["nucleus_whole"] = milliseconds(nucleus, count, wide[:count], 1.0)
+        row["nucleus_wide"] = milliseconds(prepared(nucleus, count, wide[:count], 0.95))
+        row["nucleus_whole"] = milliseconds(prepared(nucleus, count, wide[:count], 1.0))
         print(count, *(f"{name}={value:.2f}ms" for name, value in row.items()))
+
+
+def wave(path: str) -> None:
+    """Forward of 32 lanes that decode at a context of 8, and epilogues on its own logits."""
+    from tests.model.drive import Driver, Lane
+    from worker.model import load
+
+    threads = torch.get_num_threads()
+    driver = Driver(load(path, name="model"), 512)
+    lanes = [Lane() for _ in range(32)]
+    for number, lane in enumerate(lanes):
+        driver.step([(lane, [(7 * number + i) % 1000 for i in range(8)])])
+    logits = driver.step([(lane, [5]) for lane in lanes]).float()
+    forward = milliseconds(lambda: driver.step([(lane, [5]) for lane in lanes], write=False), 8)
+    print(f"forward of 32 lanes, {threads} threads: {forward:.1f}ms")
+    for count in sorted({1, threads}):
+        torch.set_num_threads(count)
+        for stage, top_p in ((greedy, 0.0), (nucleus, 0.95)):
+            took = milliseconds(prepared(stage, 32, logits, top_p), 40)
+            share = took / (took + forward)
+            print(f"{stage.__name__}, {count} threads: {took:.2f}ms, {share:.1%} of the wave")
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    if sys.argv[1:2] == ["wave"]:
+        with torch.inference_mode():
+            wave(sys.argv[2])
+    else:
+        epilogues(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ from worker.eta.kernels import KERNELS, STORAGE, Call, Kernel
 
 Outputs = Mapping[tuple[int, str], Tensor]
 
+# Steps are short, and the inferlets of the last wave run meanwhile: threads that wait for each other
+# on a busy core take ten times as long as one alone. So a stage leaves most threads to the model.
+THREAD_SHARE = 4
+
 
 @dataclass(frozen=True)
 class StageOutput:
@@ -77,6 +81,17 @@ class CompiledProgram:
         """`count` instances. `fronts[slot]`, what an `earlier` phase of the fires put on a slot, and
         `outputs[lane, name]` are `[count, *shape]`."""
         values = self._source_values(fronts, earlier or {}, outputs, constants)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(max(1, threads // THREAD_SHARE))
+        try:
+            self._run_steps(values)
+        finally:
+            torch.set_num_threads(threads)
+        registers = {slot: _repeated(values[node], count) for slot, node in self._puts.items()}
+        results = [_repeated(values[node], count) for node in self.program.results]
+        return StageOutput(registers, results)
+
+    def _run_steps(self, values: dict[int, Tensor]) -> None:
         for step in self._steps:
             try:
                 values[step.node] = step.run(step.call, *(values[arg] for arg in step.args))
@@ -84,9 +99,6 @@ class CompiledProgram:
                 raise KernelError(step.node, step.call.result, error) from error
             for arg in step.last_uses:
                 del values[arg]
-        registers = {slot: _repeated(values[node], count) for slot, node in self._puts.items()}
-        results = [_repeated(values[node], count) for node in self.program.results]
-        return StageOutput(registers, results)
 
     def _source_values(
         self,
