@@ -189,7 +189,8 @@ class Scheduler:
             held = channel.written - channel.taken
             if use.needs_front and held == 0:
                 return f"waits for a cell of channel {channel.number}"
-            if use.appends and held - use.pops >= channel.capacity:
+            popped = use.pops or int(use.pops_if_present and held > 0)
+            if use.appends and held - popped >= channel.capacity:
                 return f"waits for room in channel {channel.number}"
         for working_set in fire.sets:
             if working_set.fork_point is not None:
