@@ -26,6 +26,7 @@ from worker.config import (  # noqa: E402
     Config,
     available_memory,
     default_kv_bytes,
+    default_swap_bytes,
     parse_arguments,
 )
 
@@ -115,7 +116,10 @@ def load(arguments: Arguments, link: ZmqLink, timings: dict[str, float]) -> Engi
     timings["warm_up"] = time.monotonic() - started
     is_cuda = model.device.type == "cuda"
     # A wave of a CPU takes long: shorter ones keep decodes going beside a prefill.
-    config = Config(row_budget=2048 if is_cuda else 512, overlap=is_cuda, tokens_stay=is_cuda)
+    config = Config(
+        row_budget=2048 if is_cuda else 512, overlap=is_cuda, tokens_stay=is_cuda,
+        swap_pages=default_swap_bytes(available_memory()) // model.page_bytes(),
+    )  # fmt: skip
     return Engine(model, num_pages, link, config)
 
 

@@ -60,6 +60,11 @@ def default_kv_bytes(available: int) -> int:
     return min(4 * GIB, available // 4)
 
 
+def default_swap_bytes(available: int) -> int:
+    """Bytes of host memory that suspended sequences may take; none are taken before that."""
+    return min(32 * GIB, available // 4)
+
+
 def available_memory() -> int:
     """Bytes of host memory that can be had without swapping."""
     with open("/proc/meminfo") as lines:
