@@ -243,13 +243,13 @@ class Scheduler:
         self._relaxed, self._futile = relaxed, 0
         wave = Wave(self.waves + 1, [], [], [])
         self._begin_starved(wave, ready)
-        decodes, short, long = [], [], []
+        decodes, prompts = [], []
         for fire in ready:
-            rows = self._remaining(fire)
-            kind = decodes if rows <= self.decode_rows else short
-            (kind if rows <= self.short_rows else long).append(fire)
+            is_decode = self._remaining(fire) <= self.decode_rows and not fire.rows_done
+            (decodes if is_decode else prompts).append(fire)
         left = self.row_budget
-        pace = self.prompt_rows(len(decodes)) if decodes and (short or long) else left
+        pace = self.prompt_rows(len(decodes)) if decodes and prompts else left
+        short, long = self._split(prompts, min(self.short_rows, pace))
         reserve = min(self.long_share, pace) if long else 0
         for fire in decodes:
             if left - reserve >= self._remaining(fire):
@@ -259,14 +259,20 @@ class Scheduler:
         self._add_prompts(wave, short, long, left, reserve)
         return wave
 
+    def _split(self, prompts: list[Fire], most: int) -> tuple[list[Fire], list[Fire]]:
+        """Those that go uncut, and those that are cut or have been."""
+        short, long = [], []
+        for fire in prompts:
+            is_short = self._remaining(fire) <= most and not fire.rows_done
+            (short if is_short else long).append(fire)
+        return short, long
+
     def _add_prompts(
         self, wave: Wave, short: list[Fire], long: list[Fire], left: int, reserve: int
     ) -> None:
         """Fills `left` rows; `reserve` of them are for the long ones."""
-        whole = left
         for fire in short:
-            # The first one goes whatever the pace: it is not cut.
-            if left - reserve >= self._remaining(fire) or (left == whole and not long):
+            if left - reserve >= self._remaining(fire):
                 left -= self._add(wave, fire, self.short_rows)
         for fire in sorted(long, key=_long_order):
             if left >= self.min_chunk:
