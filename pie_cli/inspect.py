@@ -67,9 +67,13 @@ def _pass_lines(made: dict[str, Any], channels: dict[int, dict[str, Any]]) -> It
     yield f"  identity {made['identity']}"
     counts = made["readout_counts"]
     readout = counts[0] if len(counts) == 1 else counts
-    yield f"  rows {made['rows']}, lanes {made['lanes']}, folding, rows read out {readout}"
-    source = "the host" if made["tokens"] is None else label_of(channels[made["tokens"]])
-    yield f"  tokens from {source}"
+    size = f"rows {made['rows']}, lanes {made['lanes']}"
+    yield f"  {size}, {made['geometry']}, rows read out {readout}"
+    for port in made["ports"]:
+        if port["channel"] is not None:
+            yield f"  {port['kind']} from {label_of(channels[port['channel']])}"
+        elif port["kind"] not in ("indptr", "readout"):  # every pass has these
+            yield f"  {port['kind']} from the host, {port['shape']}"
     for name, stage in made["stages"].items():
         yield f"  {name}"
         yield from (f"    {line}" for line in _listing(stage, channels))

@@ -1,5 +1,6 @@
 """Facts of a submitted pass as `ipc.eta.identity` takes them."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ipc.eta import identity
@@ -22,28 +23,39 @@ def facts_of(bound: "BoundPass") -> PassFacts:
     return PassFacts(
         rows=spec.num_rows,
         lanes=spec.num_lanes,
-        geometry="folding",
-        ports=_ports(spec),
+        geometry="explicit" if spec.placement else "folding",
+        ports=list(_ports(spec)),
         readout_counts=spec.readout_counts,
         channels={channel._number: _channel_facts(channel) for channel in bound.effects},
         prologue=_stage_facts(bound.recorded.prologue),
         epilogue=_stage_facts(bound.recorded.epilogue),
+        options=[("group", lane, str(group)) for lane, group in enumerate(spec.groups)],
     )
 
 
-def _ports(spec: PassSpec) -> list[Port]:
-    """In the order of the contract's section 13."""
-    return [
-        _port("tokens", spec.tokens),
-        Port("indptr", shape=(len(spec.indptr),)),
-        Port("readout", shape=(len(spec.readout),)),
-    ]
+def _ports(spec: PassSpec) -> Iterator[Port]:
+    """In the order of the contract's section 13. A list counts with its shape alone."""
+    yield _port("tokens", spec.tokens)
+    yield _channel_or_shape("indptr", spec.indptr_channel, (len(spec.indptr),))
+    if place := spec.placement:
+        yield _port("positions", place.positions)
+        yield _port("slots", place.slots)
+        yield _port("kv_len", place.kv_len)
+        if place.fold is not None:
+            yield _port("fold", place.fold)
+    yield _channel_or_shape("readout", spec.readout_channel, (spec.num_readouts,))
+    if spec.mask is not None:
+        yield _channel_or_shape("mask", spec.mask.channel, (spec.num_rows, spec.mask.width))
+    if spec.checkpoints is not None:
+        yield _port("checkpoints", spec.checkpoints)
 
 
 def _port(kind: str, operand: Operand) -> Port:
-    if operand.is_channel:
-        return Port(kind, operand.channel)
-    return Port(kind, shape=(len(operand.values),))
+    return _channel_or_shape(kind, operand.channel, (len(operand.values),))
+
+
+def _channel_or_shape(kind: str, channel: int, shape: tuple[int, ...]) -> Port:
+    return Port(kind, channel) if channel >= 0 else Port(kind, shape=shape)
 
 
 def _channel_facts(channel: "Channel") -> ChannelFacts:

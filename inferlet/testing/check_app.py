@@ -16,7 +16,7 @@ from inferlet import formats
 from inferlet.errors import InferletError
 from inferlet.runtime import handles
 from inferlet.runtime.app import App
-from inferlet.runtime.identity import identity_of
+from inferlet.runtime.identity import facts_of, identity_of
 from inferlet.runtime.outbox import Outbox
 from inferlet.runtime.source import at
 from inferlet.runtime.stdio import OutputStream
@@ -166,16 +166,20 @@ def _model(launch: m.Launch) -> dict[str, Any]:
 
 def describe(bound: "BoundPass") -> dict[str, Any]:
     """A bound pass as JSON: what its author would like to see of it."""
-    spec, recorded = bound.spec, bound.recorded
+    recorded, facts = bound.recorded, facts_of(bound)
     return {
         "number": bound.number,
         "place": bound.label.partition("made at ")[2].rstrip(")"),
         "pipeline": bound.pipeline.number,
         "identity": identity_of(bound).hex(),
-        "rows": spec.num_rows,
-        "lanes": spec.num_lanes,
-        "readout_counts": list(spec.readout_counts),
-        "tokens": spec.tokens.channel if spec.tokens.is_channel else None,
+        "rows": facts.rows,
+        "lanes": facts.lanes,
+        "geometry": facts.geometry,
+        "readout_counts": list(facts.readout_counts),
+        "ports": [
+            {"kind": port.kind, "channel": port.channel, "shape": list(port.shape)}
+            for port in facts.ports
+        ],
         "channels": [_channel(bound, channel) for channel in bound.effects],
         "stages": {
             name: _stage(stage)

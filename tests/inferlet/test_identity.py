@@ -122,6 +122,22 @@ def test_identities_keep_their_bytes():
     assert made == golden
 
 
+@on_engine(count_up)
+async def test_the_form_of_the_geometry_counts_and_the_places_do_not(hub):
+    ids = []
+    for place in (None, [0], [3]):
+        fwd, ws = ForwardPass(), WorkingSet()
+        fwd.embed([1])
+        if place is None:
+            fwd.state([ws], StateGeometry.folding())
+        else:
+            ws.reserve(8)
+            fwd.state([ws], StateGeometry(positions=place, slots=place, kv_len=[place[0] + 1]))
+        Pipeline().submit(fwd)
+        ids.append(identity_of(fwd._bound))
+    assert ids[0] != ids[1] == ids[2]
+
+
 def test_the_encoding_of_a_small_pass_is_what_the_module_says():
     facts = PassFacts(
         rows=2, lanes=1, geometry="folding",
