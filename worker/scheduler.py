@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ipc.errors import ErrorCode, Failure
-from worker import prefix, settle
+from worker import ports, prefix, settle
 from worker.reclaim import FOR_PAGES, age_of, make_room
 from worker.state import (
     CellChange,
@@ -215,12 +215,16 @@ class Scheduler:
         """Why the fire fails whatever happens: context, or more pages than there are."""
         context, needed = self.state.model.context_length, 0
         is_exact = fire.lanes is not None or fire.pass_.is_exact
+        is_placed = fire.pass_.ports is not None  # then its positions are not those of an append
         for working_set, rows in zip(fire.sets, fire.lane_rows):
             end = working_set.length + rows
-            if is_exact and rows and end > context:
+            is_appended = not is_placed and working_set.positions is None
+            if is_exact and is_appended and rows and end > context:
                 return context_failure(end, context)
             if not working_set.has_room(rows):
                 needed += working_set.pages_needed(rows)
+        if is_placed:
+            needed = ports.most_pages(fire)
         if not needed:
             return None
         own = {page for working_set in fire.sets for page in working_set.pages}
@@ -291,7 +295,9 @@ class Scheduler:
         """Puts up to `most` rows of the fire into the wave; gives the rows that this takes."""
         if not fire.begun and not self._begin(wave, fire):
             return 0
-        rows = min(fire.num_rows - fire.rows_done, most)
+        rows = fire.num_rows - fire.rows_done
+        if fire.pass_.ports is None:  # else its rows may attend each other: it is not cut
+            rows = min(rows, most)
         wave.segments.append(Segment(fire, fire.rows_done, fire.rows_done + rows))
         return rows
 
@@ -312,6 +318,11 @@ class Scheduler:
         self._skipped.pop(fire, None)
         self._wake(fire, found)
         fire.begun = True
+        if fire.pass_.ports is not None:
+            fire.spare = self.state.pool.take(ports.most_pages(fire), fire.process)
+            for working_set in fire.sets:
+                working_set.last_wave = wave.number
+            return True
         rows_of, skipped = fire.appended, fire.skipped
         for place, working_set in enumerate(fire.sets):
             working_set.last_wave = wave.number
@@ -336,9 +347,12 @@ class Scheduler:
         skipped = found.skipped if found is not None else ()
         needed, saved = 0, {}
         for place, (working_set, rows) in enumerate(zip(fire.sets, fire.lane_rows)):
-            needed += working_set.pages_needed(rows, skipped[place] if skipped else 0)
+            if fire.pass_.ports is None:
+                needed += working_set.pages_needed(rows, skipped[place] if skipped else 0)
             if working_set.saved is not None:
                 saved.update(dict.fromkeys(working_set.saved))
+        if fire.pass_.ports is not None:
+            needed += ports.most_pages(fire)
         if saved:
             needed += self.state.swap.pages_needed(list(saved))
         if found is not None:
