@@ -2,10 +2,11 @@
 
 # The device language comes first: the classes below record with it.
 from inferlet import eta  # isort: skip
-from inferlet import chat, model, session
+from inferlet import chat, grammar, mask, model, session
 from inferlet.channel import Channel
 from inferlet.errors import (
     ChannelFull,
+    GrammarError,
     InferletError,
     OutOfMemory,
     PipelineClosed,
@@ -14,6 +15,7 @@ from inferlet.errors import (
 from inferlet.eta import *
 from inferlet.eta import Tensor, dtype, intrinsics
 from inferlet.forward import ForwardPass, StateGeometry
+from inferlet.grammar import Grammar, Matcher
 from inferlet.pipeline import Pipeline
 from inferlet.working_set import WorkingSet
 
@@ -21,7 +23,10 @@ __all__ = [  # noqa: PLE0604
     "Channel",
     "ChannelFull",
     "ForwardPass",
+    "Grammar",
+    "GrammarError",
     "InferletError",
+    "Matcher",
     "OutOfMemory",
     "Pipeline",
     "PipelineClosed",
@@ -32,7 +37,9 @@ __all__ = [  # noqa: PLE0604
     "chat",
     "dtype",
     "eta",
+    "grammar",
     "intrinsics",
+    "mask",
     "model",
     "session",
     *(name for name in eta.__all__ if name not in ("Channel", "Tensor", "dtype", "intrinsics")),

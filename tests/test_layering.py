@@ -14,7 +14,7 @@ STDLIB = set(sys.stdlib_module_names)
 # folder -> (our packages it may import, third-party packages it may import; None = any)
 MAY_IMPORT: dict[str, tuple[set[str], set[str] | None]] = {
     "ipc": ({"ipc"}, {"msgspec"}),
-    "inferlet": ({"inferlet", "ipc"}, {"numpy", "tokenizers", "jinja2", "msgspec"}),
+    "inferlet": ({"inferlet", "ipc"}, {"numpy", "tokenizers", "jinja2", "llguidance", "msgspec"}),
     "worker": ({"worker", "ipc"}, None),
     "pie_cli": ({"pie_cli", "ipc"}, None),
     "inferlets": ({"inferlet"}, {"numpy"}),

@@ -1,5 +1,8 @@
 """The three sources of grammars, each to the engine's grammar text or a GrammarError."""
 
+import functools
+from collections.abc import Callable
+
 from inferlet.errors import GrammarError
 from inferlet.grammars import engine
 from inferlet.grammars.lark import Lark
@@ -14,6 +17,22 @@ MAX_SOURCE = 8 * 2**20
 canonical_schema = canonical
 
 
+def _shallow(to_lark: Callable[[str], str]) -> Callable[[str], str]:
+    """What is nested too deeply for us is the user's error, not a crash."""
+
+    @functools.wraps(to_lark)
+    def guarded(source: str) -> str:
+        try:
+            return to_lark(source)
+        except RecursionError:
+            raise GrammarError(
+                f"{shorten(source)} is nested too deeply\n\nhint: use fewer levels"
+            ) from None
+
+    return guarded
+
+
+@_shallow
 def from_json_schema(source: str) -> str:
     """JSON text that satisfies the schema."""
     _check_size(source, "schema")
@@ -35,6 +54,7 @@ def add_json_schema(lark: Lark, source: str) -> str | None:
     return rules.add(((document.root, True),))
 
 
+@_shallow
 def from_regex(source: str) -> str:
     """Texts that the regex matches as a whole: one terminal."""
     _check_size(source, "regex")
@@ -46,6 +66,7 @@ def from_regex(source: str) -> str:
     return f"start: T\nT: {spell.lark(node, spell.Spelling.TEXT)}\n"
 
 
+@_shallow
 def from_ebnf(source: str) -> str:
     """Texts of the rule `root`."""
     from inferlet.grammars.ebnf.rules import lark_of

@@ -138,3 +138,9 @@ def textless(vocabulary: "Vocabulary") -> frozenset[int]:
         empty = (n for n in range(size_of(vocabulary)) if not vocabulary.token_bytes(n))
         known = _textless[vocabulary] = vocabulary.special | frozenset(empty)
     return known
+
+
+def warm(vocabulary: "Vocabulary") -> None:
+    """Everything that can be shared by inferlets that are forked later."""
+    textless(vocabulary)
+    _byte_tokenizer()

@@ -4,9 +4,13 @@ Terminals are regular and matched as a whole; rules are sequences of symbols. A 
 text can be derived is left out, with every alternative that needs it.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from inferlet.errors import GrammarError
+
 START = "start"
+MAX_CHAIN = 1_500  # rules below rules; the engine follows them with its own stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class Lark:
         good = self.productive()
         if start not in good:
             return None
+        self._check_chain(start)
         lines = [f"{START}: {start}"]
         names = {name: body for body, name in self.terminals.items()}
         todo, seen = [start], {start}
@@ -122,6 +127,28 @@ class Lark:
                         seen.add(symbol.name)
                         todo.append(symbol.name)
         return "\n".join(lines) + "\n"
+
+
+    def _check_chain(self, start: str) -> None:
+        """How deep a walk over the rules goes that enters each once."""
+        seen = {start}
+        names: list[Iterator[str]] = [_used(self.rules.get(start, ()))]
+        while names:
+            name = next(names[-1], None)
+            if name is None:
+                names.pop()
+            elif name not in seen and name in self.rules:
+                seen.add(name)
+                names.append(_used(self.rules[name]))
+                if len(names) > MAX_CHAIN:
+                    raise GrammarError(
+                        f"the grammar has rules below rules, over {MAX_CHAIN} of them\n\n"
+                        "hint: use fewer optional properties in one object, or shorter chains"
+                    )
+
+
+def _used(alternatives: Iterable[Sequence]) -> Iterator[str]:
+    return (symbol.name for sequence in alternatives for symbol in sequence)
 
 
 def _kept(sequence: Sequence, good: set[str]) -> Sequence | None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from inferlet import formats
+from inferlet.grammars import engine
 from inferlet.runtime import handles
 from inferlet.runtime.app import App
 from inferlet.runtime.conversation import Conversation
@@ -31,6 +32,7 @@ def preload(model_path: str | None) -> None:
     _vocabulary = None if model_path is None else Vocabulary.load(Path(model_path))
     if _vocabulary is not None:
         formats.warm(_vocabulary)
+        engine.warm(_vocabulary)
 
 
 def run(fd: int) -> None:

@@ -7,9 +7,11 @@ import inferlet
 import inferlet.eta
 
 CLASSES = {"WorkingSet", "StateGeometry", "ForwardPass", "Pipeline", "Channel", "Tensor"}
-MODULES = {"model", "chat", "session", "eta"}
+CLASSES |= {"Grammar", "Matcher"}
+MODULES = {"model", "chat", "session", "grammar", "mask", "eta"}
 NAMESPACES = {"dtype", "intrinsics"}
 ERRORS = {"InferletError", "TraceError", "ChannelFull", "OutOfMemory", "PipelineClosed"}
+ERRORS |= {"GrammarError"}
 
 
 def test_the_public_names_are_these_and_the_operations():

@@ -8,8 +8,11 @@ from inferlet.grammars.regex.tree import Alt, Node, Repeat, Seq
 MAX_INLINED = 20_000  # nodes of one lexeme
 
 
-def recursive_rules(rules: Rules) -> dict[str, set[str]]:
-    """For each rule on a cycle, the rules of its cycles (Tarjan's, without recursion)."""
+def components(rules: Rules) -> list[tuple[set[str], bool]]:
+    """Rules that use each other, and whether they are recursive; what is used comes first.
+
+    Tarjan's algorithm, without recursion of its own.
+    """
     from inferlet.grammars.ebnf.rules import references
 
     edges = {name: list(dict.fromkeys(references(node))) for name, node in rules.items()}
@@ -17,7 +20,7 @@ def recursive_rules(rules: Rules) -> dict[str, set[str]]:
     low: dict[str, int] = {}
     stack: list[str] = []
     on_stack: set[str] = set()
-    found: dict[str, set[str]] = {}
+    found: list[tuple[set[str], bool]] = []
     for root in rules:
         if root in index:
             continue
@@ -45,8 +48,7 @@ def recursive_rules(rules: Rules) -> dict[str, set[str]]:
                     while name not in component:
                         component.add(stack.pop())
                     on_stack -= component
-                    if len(component) > 1 or name in edges[name]:
-                        found.update(dict.fromkeys(component, component))
+                    found.append((component, len(component) > 1 or name in edges[name]))
     return found
 
 
@@ -88,6 +90,27 @@ def _alternatives(node: Node | Ref) -> list[tuple[Node | Ref, ...]]:
     return [(node,)]
 
 
+def sizes(regular: Rules) -> dict[str, tuple[int, int]]:
+    """Nodes and depth of each rule with all references replaced; used rules come first."""
+    found: dict[str, tuple[int, int]] = {}
+
+    def visit(part: Node | Ref) -> tuple[int, int]:
+        match part:
+            case Ref(name):
+                return found[name]
+            case Seq(items) | Alt(items):
+                inner = [visit(item) for item in items] or [(0, 0)]
+                return 1 + sum(size for size, _ in inner), 1 + max(deep for _, deep in inner)
+            case Repeat(item, _, _):
+                size, deep = visit(item)
+                return 1 + size, 1 + deep
+        return 1, 1
+
+    for name, node in regular.items():
+        found[name] = visit(node)
+    return found
+
+
 def inlined(node: Node | Ref, regular: Rules) -> Node:
     """The tree with every reference replaced; TooLarge when that would be large."""
     size = 0
@@ -100,10 +123,15 @@ def inlined(node: Node | Ref, regular: Rules) -> Node:
         match part:
             case Ref(name):
                 return visit(regular[name])
-            case Seq(items) | Alt(items):
-                return type(part)(tuple(visit(item) for item in items))
+            case Seq(items):
+                return tree.sequence(*(visit(item) for item in items))
+            case Alt(items):
+                return Alt(tuple(visit(item) for item in items))
             case Repeat(item, low, high):
                 return Repeat(visit(item), low, high)
         return part
 
-    return visit(node)
+    try:
+        return visit(node)
+    except RecursionError:
+        raise TooLarge from None

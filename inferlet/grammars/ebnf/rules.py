@@ -11,7 +11,7 @@ from inferlet.errors import GrammarError
 from inferlet.grammars import charset, engine
 from inferlet.grammars.charset import CharSet
 from inferlet.grammars.ebnf.automaton import Automaton, TooLarge, automaton, is_safe
-from inferlet.grammars.ebnf.linear import inlined, linear_form, recursive_rules
+from inferlet.grammars.ebnf.linear import components, inlined, linear_form, sizes
 from inferlet.grammars.ebnf.parse import ROOT, Ref, Rules, parse
 from inferlet.grammars.lark import Lark, Sequence, Symbol
 from inferlet.grammars.regex import spell, tree
@@ -19,6 +19,9 @@ from inferlet.grammars.regex.tree import Alt, Chars, Node, Repeat, Seq
 
 MAX_COMPARED = 40_000  # pairs of lexemes over all rounds; then everything is cut to characters
 MAX_RULES = 100_000
+MAX_LEXEME = 2_000  # nodes of a rule that becomes part of a lexeme
+MANY_RULES = 500
+MAX_DEEP = 100
 
 
 def lark_of(source: str) -> str:
@@ -28,14 +31,20 @@ def lark_of(source: str) -> str:
         raise GrammarError(f"the EBNF grammar has {len(rules)} rules; at most {MAX_RULES} fit")
     regular = _regular_rules(rules)
     try:
-        whole = inlined(Ref(ROOT), regular) if ROOT in regular else None
+        size = sizes(regular)
+        limit = MAX_LEXEME if len(rules) < MANY_RULES else MAX_LEXEME // 20
+        whole = inlined(Ref(ROOT), regular) if size.get(ROOT, (0, MAX_DEEP))[1] < MAX_DEEP else None
     except TooLarge:
         whole = None
     if whole is not None:
         return _one_lexeme(whole)
+    small = {
+        name: node for name, node in regular.items()
+        if size[name][0] <= limit and size[name][1] < MAX_DEEP
+    }  # fmt: skip
     compared, cut = 0, set()
     while True:
-        writer = _Writer(rules, regular, cut)
+        writer = _Writer(rules, small, cut)
         text = writer.text()
         compared += len(writer.lexemes) ** 2
         bad = writer.unsafe() if compared <= MAX_COMPARED else set(writer.lexemes)
@@ -56,19 +65,14 @@ def _one_lexeme(node: Node) -> str:
 
 def _regular_rules(rules: Rules) -> Rules:
     """Rules from which no recursion is reached; those that only repeat at one end count too."""
-    looping = recursive_rules(rules)
     regular: Rules = {}
-    todo = True
-    while todo:
-        todo = False
-        for name, node in rules.items():
-            if name in regular:
-                continue
-            body = linear_form(name, node) if looping.get(name) == {name} else node
-            if body is not None and all(used in regular for used in references(body)):
-                if name not in looping or looping[name] == {name}:
-                    regular[name] = body
-                    todo = True
+    for component, is_recursive in components(rules):
+        if len(component) > 1:
+            continue
+        (name,) = component
+        body = linear_form(name, rules[name]) if is_recursive else rules[name]
+        if body is not None and all(used in regular for used in references(body)):
+            regular[name] = body
     return regular
 
 

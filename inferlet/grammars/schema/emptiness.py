@@ -10,6 +10,7 @@ from inferlet.grammars.regex import tree
 from inferlet.grammars.schema import limits, numbers
 from inferlet.grammars.schema.shapes import (
     Array,
+    Layer,
     Need,
     Number,
     Object,
@@ -33,6 +34,7 @@ class Emptiness:
         self._is_void = is_void
         self._open: set[Need] = set()
         self._found: dict[Need, bool] = {}
+        self._tables: dict[int, tuple[Layer, dict[str, Need]]] = {}
         self._strings: dict[String, bool] = {}
 
     def of_need(self, need: Need) -> bool:
@@ -89,10 +91,17 @@ class Emptiness:
                 pattern: bool(limits.matcher(limits.search(pattern)).fullmatch(name))
                 for pattern, _ in layer.patterns
             }
-            need = both(need, layer.of_name(name, matches))
+            need = both(need, layer.of_name(self._listed(layer).get(name), matches))
         if shape.names and not self.allows_name(shape, name):
             need = both(need, ((self._expander.document.false, True),))
         return need
+
+    def _listed(self, layer: Layer) -> dict[str, Need]:
+        """By name; an object may have thousands of members."""
+        known = self._tables.get(id(layer))
+        if known is None:
+            known = self._tables[id(layer)] = (layer, dict(layer.properties))
+        return known[1]
 
     def allows_name(self, shape: Object, name: str) -> bool:
         """Whether `propertyNames` does."""

@@ -56,7 +56,7 @@ class _Members:
             matches = dict(zip(patterns, matched, strict=True))
             need: Need = ()
             for layer in layers:
-                need = both(need, layer.of_name("", matches))
+                need = both(need, layer.of_name(None, matches))
             value = self.rules.symbol(need)
             key = None if value is None else self._extra_key(matches)
             if key is not None:
@@ -115,7 +115,7 @@ class _Members:
         """From the last member backwards; `count` members are written, as far as that matters."""
         total = len(self.members)
         top = min(total, high) if high is not None else min(total, low)
-        if (top + 1) * (total + 1) > MAX_STATES:
+        if top and (top + 1) * (total + 1) > MAX_STATES:
             raise refuse(self.shape.place or "#", "minProperties",
                          f"and `maxProperties` over {total} properties are too large")  # fmt: skip
         rest = {count: self._end(count, low, high) for count in range(top + 1)}

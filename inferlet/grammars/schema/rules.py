@@ -21,6 +21,7 @@ from inferlet.grammars.schema.shapes import (
 MAX_RULES = 100_000
 _ENGINE_JSON = {"whitespace_flexible": False}
 _EXACT = Decimal(2) ** 53
+MAX_STEP = 100_000  # of `multipleOf`, in units of its last digit: the engine keeps a state for each
 
 
 class Rules:
@@ -94,6 +95,8 @@ class Rules:
         if shape.excluded or shape.is_fraction or any(abs(b[0]) > _EXACT for b in (*bounds, (step,))):
             where = self.document.root
             raise refuse(where, "multipleOf", "is not supported together with these limits")
+        if int(step.scaleb(max(0, -step.as_tuple().exponent))) > MAX_STEP:
+            raise refuse(self.document.root, "multipleOf", f"{step} has too many digits")
         schema: dict[str, object] = {
             "type": "integer" if shape.is_integer else "number",
             "multipleOf": _plain(step),

@@ -86,12 +86,9 @@ class Layer:
     is_listing: bool = False  # it has `properties`, so it closes the object …
     is_open: bool = False  # … unless it says what other members are
 
-    def of_name(self, name: str, matches: "dict[str, bool]") -> Need:
-        """The need of a member; `matches` tells which patterns its name has."""
-        found: Need | None = None
-        for listed, need in self.properties:
-            if listed == name:
-                found = both(found or ANYTHING, need)
+    def of_name(self, listed: Need | None, matches: dict[str, bool]) -> Need:
+        """The need of a member: `listed` under its name, and of the patterns that its name has."""
+        found = listed
         for pattern, need in self.patterns:
             if matches[pattern]:
                 found = both(found or ANYTHING, need)
