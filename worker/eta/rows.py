@@ -24,7 +24,9 @@ def as_row(call: Call, x: Tensor) -> Tensor:
 def sum_tree(x: Tensor) -> Tensor:
     """f32 sums of the last axis in the order that the language fixes."""
     while True:
-        x = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32))
+        if missing := -x.shape[-1] % 32:  # a pad of nothing would copy the row
+            x = torch.nn.functional.pad(x, (0, missing))
+        x = x.unflatten(-1, (-1, 32))
         for width in (16, 8, 4, 2, 1):
             x = x[..., :width] + x[..., width : 2 * width]
         x = x.squeeze(-1)
