@@ -112,3 +112,29 @@ def test_equal_seeds_in_all_branches_give_equal_branches(result, app):
     path = app(same[:start] + "    return [ids for _, ids in branches]\n")
     branches = result(path, {"prompt": "Tell me a joke.", "max_tokens": 12, "n": 3})
     assert branches[0] == branches[1] == branches[2] and len(branches[0]) > 3
+
+
+def test_a_beam_of_width_one_is_greedy_and_a_wider_one_scores_as_well(result):
+    one = result(PROGRAMS / "beam.py", {**FRANCE, "width": 1})
+    assert one["text"] == result(PROGRAMS / "greedy.py", FRANCE)["text"]
+    assert result(PROGRAMS / "beam.py", {**FRANCE, "width": 3})["score"] >= one["score"]
+
+
+def test_speculative_tokens_are_greedy_ones_in_fewer_fires(result):
+    value = {"prompt": "one two three one two three one two three one two", "max_tokens": 24}
+    got = result(PROGRAMS / "speculative.py", value)
+    assert got["tokens"] == result(PROGRAMS / "greedy.py", value)["tokens"]
+    assert got["fires"] < 20
+
+
+def test_guidance_of_equal_prompts_is_greedy(result):
+    expected = result(PROGRAMS / "greedy.py", STORY)["tokens"]
+    for scale, negative in ((1.5, STORY["prompt"]), (1, "Once")):
+        value = {**STORY, "negative": negative, "scale": scale}
+        assert result(PROGRAMS / "guidance.py", value)["tokens"] == expected
+
+
+def test_a_window_of_the_total_length_is_greedy_and_a_narrow_one_is_not(result):
+    expected = result(PROGRAMS / "greedy.py", STORY)["tokens"]
+    assert result(PROGRAMS / "sliding_window.py", {**STORY, "window": 64})["tokens"] == expected
+    assert result(PROGRAMS / "sliding_window.py", {**STORY, "window": 3})["tokens"] != expected

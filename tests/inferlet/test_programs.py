@@ -7,7 +7,16 @@ import pytest
 from inferlet import testing
 from inferlet.testing import Client, Hub
 from ipc import messages as m
-from tests.inferlet.programs import best_of, greedy, stream_chat, top_p
+from tests.inferlet.programs import (
+    beam,
+    best_of,
+    greedy,
+    guidance,
+    sliding_window,
+    speculative,
+    stream_chat,
+    top_p,
+)
 
 REPLY = [*"Hello, wörld".encode(), 257]  # 257: <|im_end|> of the byte vocabulary
 CUE = [*b"assistant\n"]
@@ -88,3 +97,48 @@ def test_a_steady_run_costs_one_credit_every_half_window():
     credits = [command for command in hub.commands if isinstance(command, m.Credit)]
     assert 60 / 3 - 2 <= len(credits) <= 60 / 3
     assert sum(command.fires for command in credits) + 6 - 60 <= 6
+
+
+PLAIN = {"prompt": "hello", "max_tokens": 9}
+
+
+@pytest.fixture
+def expected():
+    return testing.run(greedy.main, PLAIN)["tokens"]
+
+
+def test_a_beam_of_width_one_is_greedy():
+    assert testing.run(beam.main, {**PLAIN, "width": 1})["text"] == (
+        testing.run(greedy.main, PLAIN)["text"]
+    )
+
+
+def test_wider_beams_score_at_least_as_well():
+    one, four = (testing.run(beam.main, {**PLAIN, "width": w})["score"] for w in (1, 4))
+    assert four >= one
+
+
+def test_speculative_tokens_are_greedy_ones_for_every_drafter(expected, monkeypatch):
+    for drafter in (speculative.lookup, lambda ids: [], lambda ids: [0, 1, 2]):
+        monkeypatch.setattr(speculative, "lookup", drafter)
+        got = testing.run(speculative.main, PLAIN)
+        assert got["tokens"] == expected
+    assert got["fires"] == len(expected) - 1  # always wrong: a token a fire
+
+
+def test_repetitive_text_needs_fewer_fires_than_tokens():
+    options = {"prompt": "abcabcabc", "max_tokens": 30}
+    got = testing.run(speculative.main, options, model=lambda t: 97 + (t[-1] - 96) % 3)
+    assert got["tokens"] == [97 + i % 3 for i in range(30)]
+    assert got["fires"] < 12
+
+
+def test_guidance_follows_the_prompt_or_its_opposite(expected):
+    for scale, same in ((0, "other"), (1, "hello")):
+        got = testing.run(guidance.main, {**PLAIN, "negative": "other", "scale": scale})
+        assert got["tokens"] == testing.run(greedy.main, {**PLAIN, "prompt": same})["tokens"]
+
+
+def test_a_window_of_the_total_length_is_greedy_and_a_narrow_one_is_not(expected):
+    assert testing.run(sliding_window.main, {**PLAIN, "window": 14})["tokens"] == expected
+    assert testing.run(sliding_window.main, {**PLAIN, "window": 2})["tokens"] != expected

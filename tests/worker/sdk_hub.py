@@ -18,14 +18,16 @@ from ipc.transport import local_pair
 from ipc.types import Limits, ModelInfo
 from worker.config import Config
 from worker.loop import Engine
-from worker.model.base import Batch
+from worker.model.base import Batch, MaskedLane
 
 PROCESS = 1
 PAGE_SIZE = 4  # small, so that forks meet partly filled pages
 
 
 class FunctionModel:
-    """Keeps the token ids themselves in its pages. Implements `worker.model.base.Model`."""
+    """Keeps token ids and their positions in its pages. Implements `worker.model.base.Model`."""
+
+    mask_refusal = None
 
     def __init__(self, info: ModelInfo, function: Callable[[list[int]], Any]) -> None:
         width = info.output_vocab_size
@@ -54,10 +56,14 @@ class FunctionModel:
 
     def forward(self, batch: Batch) -> Tensor:
         slots, ids = batch.slot_mapping.numpy(), batch.token_ids.numpy()
-        self.slots[slots[slots >= 0]] = ids[slots >= 0]
+        self.slots[slots[slots >= 0]] = (ids | batch.positions.numpy() << 32)[slots >= 0]
+        masked = {lane.lane: lane for lane in batch.masked}
         histories: list[list[int]] = []
         indptr, kv_lens = batch.query_indptr.tolist(), batch.kv_lens.tolist()
         for lane, (start, end) in enumerate(pairwise(indptr)):
+            if lane in masked:
+                histories += self._seen(masked[lane])
+                continue
             tokens = self.tokens(batch.page_table[lane].tolist(), kv_lens[lane])
             histories += [tokens[: len(tokens) - (end - row) + 1] for row in range(start, end)]
         rows = [self._logits(histories[row]) for row in batch.readout_rows.tolist()]
@@ -68,7 +74,14 @@ class FunctionModel:
 
     def tokens(self, pages: list[int], length: int) -> list[int]:
         """What the first `length` slots of these pages hold."""
-        return self.slots.reshape(-1, self.page_size)[pages].ravel()[:length].tolist()
+        held = self.slots.reshape(-1, self.page_size)[pages].ravel()[:length]
+        return (held & 0xFFFFFFFF).tolist()
+
+    def _seen(self, lane: MaskedLane) -> list[list[int]]:
+        """For each row the tokens that it attends, by their positions."""
+        held = self.slots.reshape(-1, self.page_size)[list(lane.pages)].ravel()
+        seen = [held[: lane.visible.shape[1]][row] for row in lane.visible.numpy()]
+        return [(row[np.argsort(row >> 32, kind="stable")] & 0xFFFFFFFF).tolist() for row in seen]
 
     def _logits(self, tokens: list[int]) -> np.ndarray:
         made = np.asarray(self._function(tokens), np.float32)

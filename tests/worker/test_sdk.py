@@ -6,6 +6,7 @@ from tests.inferlet import support
 from tests.inferlet.test_channel import *
 from tests.inferlet.test_channel_vectors import *
 from tests.inferlet.test_forward import *
+from tests.inferlet.test_geometry import *
 from tests.inferlet.test_pipeline import *
 from tests.inferlet.test_random_programs import *
 from tests.inferlet.test_random_stages import *
