@@ -11,6 +11,7 @@ from inferlet.errors import GrammarError
 from inferlet.grammars.schema import keywords
 
 MAX_DEPTH = 400
+_FLATTER = "\n\nhint: move parts to `$defs` and use `$ref`"
 MAX_EXPONENT = 400  # of a number in a schema
 
 
@@ -53,9 +54,11 @@ def load(text: str) -> Any:
         where = f"line {error.lineno}, column {error.colno}"
         raise GrammarError(f"the schema is no JSON, {where}: {error.msg}") from None
     except RecursionError:
-        raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}") from None
+        raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}{_FLATTER}") from None
     except ValueError as error:
-        raise GrammarError(f"the schema is no JSON: {error}") from None
+        raise GrammarError(
+            f"the schema cannot be read: {error}\n\nhint: use numbers of at most {MAX_EXPONENT} digits"
+        ) from None
 
 
 def _decimal(text: str) -> Decimal:
@@ -190,8 +193,7 @@ def _check_depth(root: Any) -> None:
         value, depth = todo.pop()
         if depth > MAX_DEPTH:
             raise GrammarError(
-                f"the schema is nested deeper than {MAX_DEPTH}\n\n"
-                "hint: move parts to `$defs` and use `$ref`"
+                f"the schema is nested deeper than {MAX_DEPTH}{_FLATTER}"
             )
         inner = value.values() if isinstance(value, dict) else value
         if isinstance(value, dict | list):

@@ -1,0 +1,146 @@
+"""JSON Schema, keyword by keyword and on real schemas: nothing that is forbidden is accepted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inferlet import Grammar, GrammarError, Matcher
+from inferlet.runtime import handles
+from inferlet.testing import Client, Hub, byte_vocabulary
+from inferlet.testing.harness import CHATML
+
+CORPUS = Path(__file__).with_name("grammar_corpus.jsonl")
+VOCABULARY = byte_vocabulary(CHATML)
+STOP = 257
+
+
+@pytest.fixture(autouse=True)
+def bytes_model():
+    handles.install(Hub(Client(), vocabulary=VOCABULARY).runtime)
+    yield
+    handles.install(None)
+
+
+def accepts(schema, text):
+    matcher = Matcher(Grammar.from_json_schema(schema))
+    try:
+        matcher.accept_tokens([*text.encode(), STOP])
+    except GrammarError:
+        return False
+    return True
+
+
+LISTED = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (LISTED, ['{"a":1}', '{ "a" : 1 , "b":[]}'], ['{"b":1,"a":1}', '{"a":1,"c":1}', "{}"]),
+        ({**LISTED, "additionalProperties": {"type": "null"}}, ['{"a":1,"c":null}'],
+         ['{"a":1,"c":1}', '{"a":1,"b":1,"a":"x"}', '{"a":1,"\\u0061":null}', '{"c":null,"a":1}']),
+        ({"type": "array", "items": True}, ["[" + " " * 64 + "1]"], ["[" + " " * 65 + "1]"]),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, ["1", "2.5", '"a"'], ["3", "1.5"]),
+        ({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"},
+         ['{"a":1}', '{"b":1}'], ["{}", '{"a":1,"b":1}']),
+        ({"not": {"type": ["string", "object"]}}, ["1", "null", "[]"], ['"a"', "{}"]),
+        ({"type": "string", "not": {"enum": ["a", "b"]}}, ['"c"', '"ab"'], ['"a"', '"\\u0061"']),
+        ({"type": "number", "not": {"const": 5}}, ["4", "5.5"], ["5", "5.0", "5e0", "0.5e1"]),
+        ({"type": "object", "not": {"required": ["a"]}}, ["{}", '{"b":1}'], ['{"a":1}']),
+        ({"type": "object", "dependentRequired": {"a": ["b"]}}, ["{}", '{"b":1}', '{"a":1,"b":1}'],
+         ['{"a":1}', '{"a":1,"c":1}']),
+        ({"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]},
+          "else": {"required": ["c"]}, "type": "object"},
+         ['{"a":1,"b":0}', '{"c":1}', '{"a":2,"c":1}'], ['{"a":1}', "{}", '{"a":1,"c":2}']),
+        ({"type": "object", "minProperties": 1, "maxProperties": 2, "properties":
+          {"a": {}, "b": {}, "c": {}}}, ['{"a":1}', '{"b":1,"c":1}'], ["{}", '{"a":1,"b":1,"c":1}']),
+        ({"minimum": 1, "exclusiveMinimum": True}, ["1.5", "2"], ["1", "1.0", "0"]),
+        ({"type": "integer", "minimum": -12, "maximum": 9223372036854775807},
+         ["-12", "9223372036854775807", "0"], ["-13", "9223372036854775808", "1.5"]),
+        ({"multipleOf": 0.25, "type": "number"}, ["1.25", "3"], ["1.3"]),
+        ({"type": "string", "pattern": "^(?!x)[a-z]+$"}, ['"ab"'], ['"xb"', '""']),
+        ({"type": "string", "pattern": "a{1,255}"}, ['"xay"'], ['"xy"']),
+        ({"type": "string", "minLength": 2, "maxLength": 2}, ['"é\\n"', '"\\ud83d\\ude00a"'], ['"a"']),
+        ({"patternProperties": {"^a": {"type": "integer"}, "b$": {"type": "string"}},
+          "type": "object"}, ['{"a":1,"b":"x","c":[]}'], ['{"a":"x"}', '{"ab":1}', '{"b":1}']),
+        ({"type": "object", "propertyNames": {"maxLength": 2}}, ['{"ab":1}'], ['{"abc":1}']),
+        ({"type": "array", "contains": {"const": 1}, "maxContains": 1}, ["[1]", "[2,1]"],
+         ["[]", "[2]", "[1,1]"]),
+        ({"type": "array", "uniqueItems": True, "items": {"enum": [1, "a"]}}, ["[1]", '["a",1]'],
+         ["[1,1]"]),
+        ({"items": [{"type": "null"}], "additionalItems": False, "type": "array"}, ["[null]", "[]"],
+         ["[1]", "[null,null]"]),
+        ({"$ref": "#/$defs/t", "$defs": {"t": {"type": "object", "properties":
+          {"c": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}}}, ['{"c":[{"c":[]},{}]}'],
+         ['{"c":[1]}']),
+        ({"type": "string", "format": "date"}, ['"2024-02-29"'], ['"2023-02-29"', '"2023-2-1"']),
+        ({"type": "string", "format": "ipv6"}, ['"::1"', '"1:2:3:4:5:6:7:8"'], ['"1::2::3"']),
+        ({"enum": [{"a": [1]}, [2], None]}, ['{"a":[1]}', "[2]", "null"], ['{"a":[2]}', "[]"]),
+        ({"allOf": [{"properties": {"a": {"minimum": 2}}}, {"properties": {"a": {"maximum": 3}}}],
+          "type": "object"}, ['{"a":2.5}'], ['{"a":4}', '{"a":1}', '{"b":1}']),
+    ],
+)  # fmt: skip
+def test_a_keyword_is_enforced(schema, good, bad):
+    assert [text for text in good if not accepts(schema, text)] == []
+    assert [text for text in bad if accepts(schema, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"items": {"uniqueItems": True}}, "`#/items`: `uniqueItems`"),
+        ({"properties": {"a/b": {"$ref": "http://x.y/z"}}}, "`#/properties/a~1b`: `\\$ref`"),
+        ({"format": "color"}, "`#`: `format` 'color'"),
+        ({"divisibleBy": 2}, "`divisibleBy`"),
+        ({"$dynamicRef": "#a"}, "`\\$dynamicRef`"),
+        ({"minlength": 2}, "write `minLength`"),
+        ({"unevaluatedProperties": False, "anyOf": [{}]}, "`unevaluatedProperties`"),
+        ({"type": "object", "minProperties": 2}, "`minProperties`"),
+        ({"oneOf": [{"multipleOf": 3}, {"multipleOf": 5}]}, "`oneOf`"),
+        ({"type": "strin"}, "`strin`"),
+        ({"type": "string", "pattern": "(?<=a)b"}, "`pattern`"),
+        ({"required": True}, "`required`"),
+        ({"$ref": "#/$defs/no"}, "points to nothing"),
+        ({"$ref": "#"}, "refers to itself"),
+        ('{"type": "null",}', "line 1, column"),
+        ("[]", "a schema is an object or a boolean"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name_and_place(schema, message):
+    with pytest.raises(GrammarError, match=message):
+        Grammar.from_json_schema(schema)
+
+
+def test_annotations_and_unknown_words_assert_nothing():
+    noise = {"title": "t", "default": 1, "examples": [], "$comment": "c", "x-any": 1, "readOnly": True}
+    assert accepts({"type": "null", **noise, "x-guidance": {"lenient": True}}, "null")
+
+
+def rows():
+    return [json.loads(line) for line in CORPUS.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["id"])
+def test_real_schemas_accept_no_invalid_instance(row):
+    try:
+        Grammar.from_json_schema(row["schema"])
+    except GrammarError:
+        return
+    for test in row["tests"]:
+        if not test["valid"]:
+            assert not accepts(row["schema"], json.dumps(test["data"], ensure_ascii=False))
+
+
+def test_most_real_schemas_are_wholly_right():
+    right = 0
+    for row in rows():
+        try:
+            Grammar.from_json_schema(row["schema"])
+        except GrammarError:
+            continue
+        right += all(
+            accepts(row["schema"], json.dumps(test["data"], ensure_ascii=False)) == test["valid"]
+            for test in row["tests"]
+        )
+    assert right >= 20
