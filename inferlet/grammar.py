@@ -186,6 +186,7 @@ class Matcher:
         """Tokens whose text is the only one that can follow; they are not accepted by this."""
         if self._is_stopped:
             return []
+        self._engine.compute_ff_bytes()  # without it, the engine may know of no tokens yet
         forced = self._engine.compute_ff_tokens()
         end = next((i for i, token in enumerate(forced) if not self._is_text(token)), len(forced))
         return forced[: self._engine.validate_tokens(forced[:end])] if end else []

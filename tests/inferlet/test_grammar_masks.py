@@ -11,7 +11,7 @@ from inferlet.runtime import handles
 from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.testing import Client, Hub
 
-STATES = 5  # of each walk that are looked at in full
+STATES = 4  # of each walk that are looked at in full
 SCHEMAS = [
     True,
     {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5},
