@@ -14,7 +14,7 @@ class Config:
     row_budget: int = 2048  # rows of one wave
     short_rows: int = 64  # a fire with at most so many rows left is not held up by a long one
     decode_rows: int = 8  # a fire with at most so many is a decode
-    min_chunk: int = 32  # a long pass is not cut finer
+    min_chunk: int = 16  # a long pass is not cut finer
     max_embed_length: int = 8192
     run_ahead_window: int = 6
     patience_floor: float = 0.002  # how long a wave waits for the submits that usually follow
