@@ -105,9 +105,7 @@ def fold_rows(slots: Slots, rows: Sequence[int], context: int) -> Placed:
         _check_filled(stored, slots.folded, end)
         after = Slots(end, end, max(slots.reserved, end), stored)
     is_causal = slots.positions is None or EMPTY not in slots.positions
-    return Placed(
-        rows, positions, range(slots.extent, end), stored, after, slots.extent, is_causal
-    )
+    return Placed(rows, positions, range(slots.extent, end), stored, after, slots.extent, is_causal)
 
 
 def place_rows(
@@ -143,9 +141,7 @@ def place_rows(
     return _place_anywhere(slots, rows, at, positions, end, fold)
 
 
-def check_rows(
-    slots: Sequence[int], positions: Sequence[int], kv_len: int, context: int
-) -> None:
+def check_rows(slots: Sequence[int], positions: Sequence[int], kv_len: int, context: int) -> None:
     """The rules that hold whatever the working set is; for the present rows of one lane."""
     if len(set(slots)) < len(slots):
         twice = next(slot for i, slot in enumerate(slots) if slot in slots[:i])
@@ -153,9 +149,7 @@ def check_rows(
     if slots and max(slots) >= kv_len:
         raise GeometryError(f"slot {max(slots)} is not below the lane's kv_len of {kv_len}")
     if positions and max(positions) >= context:
-        raise GeometryError(
-            f"position {max(positions)} is beyond the model's context of {context}"
-        )
+        raise GeometryError(f"position {max(positions)} is beyond the model's context of {context}")
 
 
 def _place_anywhere(

@@ -235,4 +235,3 @@ def spec_fields(
     if isinstance(_read_out(fwd), Channel):
         fields["readout_channel"] = number_of(fwd._readout)
     return fields
-

@@ -17,6 +17,11 @@ from tests.inferlet.support import appending, count_up, greedy, on_engine, settl
 FREEZE_ALL = 0xFFFFFFFF
 
 
+def copying(source, target):
+    """A prologue that makes a host value the device's own."""
+    return lambda: target.put(source.take() + 0)
+
+
 def placing(ws, tokens, slots, kv_len, *, positions=None, fold=None):
     """A pass of one lane at these slots, whose positions are the slots."""
     fwd = ForwardPass()
@@ -82,7 +87,7 @@ async def test_a_fire_fails_for_a_slot_that_the_device_chose_beyond_the_reservat
         fwd = ForwardPass()
         fwd.embed([5])
         fwd.state([ws], StateGeometry(positions=slot, slots=slot, kv_len=[1]))
-        fwd.prologue(lambda: slot.put(feed.take() + 0))
+        fwd.prologue(copying(feed, slot))
         seen = fwd.epilogue(greedy())
         if reserved:
             pipe.submit(fwd)
