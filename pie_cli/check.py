@@ -64,7 +64,7 @@ def tell_end(report: "Report") -> None:
     if report.output:
         note("".join(report.output).rstrip("\n"))
     if report.assumed:
-        note(f"note: not given, so \"Hello\": {', '.join(report.assumed)}")
+        note(f'note: not given, so "Hello": {", ".join(report.assumed)}')
     if report.fault is None:
         if not report.is_over:
             note("note: `main` had not ended when time was up; what is said here came before")

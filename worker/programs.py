@@ -22,6 +22,7 @@ MAX_COMPILED = 512
 MAX_CONSTANT_SETS = 256
 Cells = tuple[dict[int, Tensor], dict[int, Tensor]]
 
+
 @dataclass(slots=True)
 class Ran:
     """What one instance got: row `row` of a group's output."""

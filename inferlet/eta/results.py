@@ -26,9 +26,7 @@ def plan(returned: Any, own: Callable[[Any], Tensor]) -> Result:
     return Result(tensors, build, structure)
 
 
-def _plan(
-    value: Any, own: Callable[[Any], Tensor], tensors: list[Tensor]
-) -> tuple[Rebuild, Any]:
+def _plan(value: Any, own: Callable[[Any], Tensor], tensors: list[Tensor]) -> tuple[Rebuild, Any]:
     if value is None:
         return (lambda arrays: None), None
     if isinstance(value, str) or literals.is_scalar(value):

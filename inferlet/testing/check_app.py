@@ -141,7 +141,12 @@ class _Check:
             self._outbox.close(m.Returned("null"))
         else:
             file, line = self._app.place_of(error)
-            fault = {"file": file, "line": line, "type": type(error).__name__, "message": str(error)}
+            fault = {
+                "file": file,
+                "line": line,
+                "type": type(error).__name__,
+                "message": str(error),
+            }
             is_ours = isinstance(error, InferletError)
             trace = "" if is_ours else self._app.raised(error).traceback
             self._outbox.close(m.Raised(type(error).__name__, json.dumps(fault), trace))

@@ -226,9 +226,7 @@ class Builder:
         """Whether a recorded take or read gave this `front` or `earlier`."""
         register = self._registers.get(node.attrs[0])
         is_front = node.op.name == "front"
-        return register is not None and (
-            register.front_seen if is_front else register.earlier_seen
-        )
+        return register is not None and (register.front_seen if is_front else register.earlier_seen)
 
     def is_late(self, slot: int, state: str) -> bool:
         """Whether the stage has done what would have met `state` on `slot` before."""

@@ -18,6 +18,7 @@ from tests.inferlet.support import on_engine, settle
 
 SCENARIOS = VECTORS["channels"]
 
+
 class Scenario:
     """The channels, passes and the one pipeline of a scenario."""
 

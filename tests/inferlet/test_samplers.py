@@ -11,7 +11,18 @@ import pytest
 from inferlet import *
 from tests.inferlet import sampler_definitions as definitions
 from tests.inferlet.samplers import (
-    dry, eta, min_p, mirostat, penalties, temperature, top_a, top_k, top_p, typical, watermark, xtc,
+    dry,
+    eta,
+    min_p,
+    mirostat,
+    penalties,
+    temperature,
+    top_a,
+    top_k,
+    top_p,
+    typical,
+    watermark,
+    xtc,
 )  # fmt: skip
 from tests.inferlet.support import appending, on_engine
 

@@ -7,7 +7,17 @@ from ipc import messages as m
 from ipc.errors import ErrorCode
 from ipc.eta.graph import HELD, SPENT
 from ipc.types import BoundProgram, DType, Limits, Operand, PassSpec, TensorType
-from tests.worker.bench import PAGE_SIZE, TOKEN, Bench, Chat, Client, best, greedy, greedy_tokens, program
+from tests.worker.bench import (
+    PAGE_SIZE,
+    TOKEN,
+    Bench,
+    Chat,
+    Client,
+    best,
+    greedy,
+    greedy_tokens,
+    program,
+)
 
 PROMPT = [3, 1, 4, 1, 5]
 EXPECTED = greedy_tokens(PROMPT, 4)

@@ -20,7 +20,9 @@ def make(vocab, multiplier=0.8, base=1.75, allowed=2):
         past = history.take()
         newest = gather(past, constant(WINDOW - 1 - np.arange(LONGEST))).reshape(1, LONGEST)
         earlier = gather(past, constant(place))
-        is_same = (earlier == broadcast(newest, place.shape)) & constant(place >= 0) & (earlier >= 0)
+        is_same = (
+            (earlier == broadcast(newest, place.shape)) & constant(place >= 0) & (earlier >= 0)
+        )
         length = cast(reduce_sum(cumprod(cast(is_same, dtype.i32))), dtype.f32)
         penalty = exp((length - allowed) * math.log(base)) * multiplier
         penalty = select(length >= allowed, penalty, 0.0)
