@@ -230,7 +230,9 @@ class Matcher:
         for stop in self._stops:
             if stop < self._width:
                 bit = 1 << (stop & 31)
-                words[stop >> 5] = words[stop >> 5] | bit if is_complete else words[stop >> 5] & ~bit
+                words[stop >> 5] = (
+                    words[stop >> 5] | bit if is_complete else words[stop >> 5] & ~bit
+                )
         if self._width & 31:
             words[-1] &= (1 << (self._width & 31)) - 1
         return words

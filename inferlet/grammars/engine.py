@@ -42,9 +42,7 @@ class _Words:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(
-        self, tokens: list[bytes], special: list[int], end: int, encode: Callable
-    ) -> None:
+    def __init__(self, tokens: list[bytes], special: list[int], end: int, encode: Callable) -> None:
         self._encode = encode
         self.tokens = tokens
         self.special_token_ids = special

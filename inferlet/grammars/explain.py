@@ -51,7 +51,9 @@ def _bytes_in_words(following: set[int]) -> str:
     if any(byte < 0x20 and byte not in _SPACE for byte in following):
         words.append("a control character")
     if len(words) == 1:
-        return words[0] if words[0].startswith("a ") else f"a {words[0]}".replace("a white", "white")
+        return (
+            words[0] if words[0].startswith("a ") else f"a {words[0]}".replace("a white", "white")
+        )
     return "one of " + ", ".join(words[:-1]) + " or " + words[-1]
 
 

@@ -128,7 +128,6 @@ class Lark:
                         todo.append(symbol.name)
         return "\n".join(lines) + "\n"
 
-
     def _check_chain(self, start: str) -> None:
         """How deep a walk over the rules goes that enters each once."""
         seen = {start}

@@ -110,7 +110,9 @@ class Report:
             # Nothing is accepted, and nothing should be.
             self.counts["refused, all tests invalid"] += 1
             self.counts["tests right"] += len(row["tests"])
-        self.refusals[str(error).partition("\n")[0].partition("`: ")[2][:90] or str(error)[:90]] += 1
+        self.refusals[
+            str(error).partition("\n")[0].partition("`: ")[2][:90] or str(error)[:90]
+        ] += 1
 
     def _accepts(self, matcher: grammar.Matcher, text: str) -> bool:
         matcher.reset()
@@ -131,7 +133,9 @@ class Report:
         for name, times in (("first mask, with compilation", self.first), ("mask", self.masks)):
             times.sort()
             if times:
-                marks = [times[min(len(times) - 1, int(len(times) * q))] for q in (0.5, 0.9, 0.99, 1)]
+                marks = [
+                    times[min(len(times) - 1, int(len(times) * q))] for q in (0.5, 0.9, 0.99, 1)
+                ]
                 print(f"{name}: p50 p90 p99 max", *(f"{mark * 1e6:.0f}" for mark in marks), "us")
         slow = sorted(self.spent, reverse=True)[:5]
         print("slowest to compile:", *(f"{name} {spent:.2f} s;" for spent, name in slow))

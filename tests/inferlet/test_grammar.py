@@ -1,6 +1,7 @@
 """Grammars and matchers (contract, 6): what is accepted, undone, refused; rows G1 to G16."""
 
 import json
+
 import pytest
 
 from inferlet import Grammar, GrammarError, InferletError, Matcher, model
@@ -40,12 +41,16 @@ def schema_accepts(schema, value):
 # ---- rows of the table of cases, with neighbours
 
 
-@pytest.mark.parametrize("text", ['"a\tb"', '"a\nb"', '"\x00"', '"\x1f"', '"\\x"', '"\\u12"', "'a'"])
+@pytest.mark.parametrize(
+    "text", ['"a\tb"', '"a\nb"', '"\x00"', '"\x1f"', '"\\x"', '"\\u12"', "'a'"]
+)
 def test_g1_raw_control_characters_and_bad_escapes_are_no_string(text):
     assert not schema_accepts({"type": "string"}, text)
 
 
-@pytest.mark.parametrize("text", ['"a\\tb"', '"\x7f"', '"é"', '"\\u00e9"', '"\\/"', '""', '"\\ud83d\\ude00"'])
+@pytest.mark.parametrize(
+    "text", ['"a\\tb"', '"\x7f"', '"é"', '"\\u00e9"', '"\\/"', '""', '"\\ud83d\\ude00"']
+)
 def test_g1_escapes_and_other_characters_are(text):
     assert schema_accepts({"type": "string"}, text)
 
@@ -190,13 +195,17 @@ def test_the_mask_belongs_to_the_caller():
 
 
 def test_equal_sources_share_one_compiled_object():
-    assert Grammar.from_json_schema('{"type": "null"}') is Grammar.from_json_schema({"type": "null"})
+    assert Grammar.from_json_schema('{"type": "null"}') is Grammar.from_json_schema(
+        {"type": "null"}
+    )
     assert Grammar.from_regex("a") is Grammar.from_regex("a")
     assert Grammar.json() is Grammar.from_json_schema(True) is Grammar.json()
 
 
 def test_forced_tokens_can_be_taken_at_once():
-    matcher = Matcher(Grammar.from_json_schema({"properties": {"name": {"const": 1}}, "type": "object"}))
+    matcher = Matcher(
+        Grammar.from_json_schema({"properties": {"name": {"const": 1}}, "type": "object"})
+    )
     matcher.accept_tokens([*b'{"'])
     forced = matcher.forced_tokens()
     assert bytes(forced) == b'name"'
@@ -284,7 +293,11 @@ factor ::= [0-9]+ ("." [0-9]{1,2})? | "(" expression ")"
         ('root ::= "(" root ")" | [a-z]+ "x"', ["(axx)", "xx"], ["(x)", "(ax"]),
         ('root ::= "a" root "b" | "a" "b" | "ab" "c"', ["ab", "abc", "aabcb"], ["a", "aab"]),
         ('root ::= ("a" root)? "b"?', ["", "b", "aaab", "abb"], ["ba", "c"]),
-        ('root ::= word (" " word)* "!"?\nword ::= [a-z]{2,3}', ["ab abc!", "abc"], ["a", "ab  ab"]),
+        (
+            'root ::= word (" " word)* "!"?\nword ::= [a-z]{2,3}',
+            ["ab abc!", "abc"],
+            ["a", "ab  ab"],
+        ),
         (r'root ::= "\"\n\x41\u00e9" [^\]\\]', ['"\nAéx'], ['"\nAé]']),
         ('root ::= root root | "a" | ""', ["", "aaa"], ["b"]),
         ('root ::= list\nlist ::= "[" (list ("," list)*)? "]"', ["[]", "[[],[[]]]"], ["[", "[,]"]),
@@ -326,7 +339,9 @@ def test_a_bad_grammar_is_an_error_at_its_position(source, message):
         lambda: Grammar.from_regex("(.*a){20}.{500}b(.*c){20}"),
         lambda: Grammar.from_ebnf("root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
         lambda: Grammar.from_ebnf(
-            "root ::= r0\n" + "".join(f'r{n} ::= "a" r{n + 1}\n' for n in range(5000)) + 'r5000 ::= "b"'
+            "root ::= r0\n"
+            + "".join(f'r{n} ::= "a" r{n + 1}\n' for n in range(5000))
+            + 'r5000 ::= "b"'
         ),
     ],
 )

@@ -25,7 +25,13 @@ GRAMMARS = [
     'root ::= "a" root "b" | "a" "b" | "ab" "c"',
     'root ::= s ("," " "? s)*\ns ::= "\\"" ([^"\\\\\\n] | "\\\\" ["n])* "\\"" | "[" root? "]"',
 ]
-REGEXES = ["[a-f]{2,4}x?", "(?:ab|a)(?:c|bcd)*", r"-?\d+(?:\.\d{1,2})?", "the (?:cat|car|cart)s?", ".*q"]
+REGEXES = [
+    "[a-f]{2,4}x?",
+    "(?:ab|a)(?:c|bcd)*",
+    r"-?\d+(?:\.\d{1,2})?",
+    "the (?:cat|car|cart)s?",
+    ".*q",
+]
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,14 @@ def test_what_cannot_be_enforced_is_refused_by_name_and_place(schema, message):
 
 
 def test_annotations_and_unknown_words_assert_nothing():
-    noise = {"title": "t", "default": 1, "examples": [], "$comment": "c", "x-any": 1, "readOnly": True}
+    noise = {
+        "title": "t",
+        "default": 1,
+        "examples": [],
+        "$comment": "c",
+        "x-any": 1,
+        "readOnly": True,
+    }
     assert accepts({"type": "null", **noise, "x-guidance": {"lenient": True}}, "null")
 
 

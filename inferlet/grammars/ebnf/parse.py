@@ -129,9 +129,9 @@ class _Parser(regex.Parser):
             character = self.take()
             if character == quote:
                 return Seq(tuple(found))
-            one = self.escape(at, in_class=True) if character == "\\" else self.literal(character, at)
+            one = (
+                self.escape(at, in_class=True) if character == "\\" else self.literal(character, at)
+            )
             if not regex.is_single(one):
                 self.fail(f"`\\{self.text[at + 1]}` is no single character", at)
             found.append(Chars(one))
-
-

@@ -233,7 +233,7 @@ class Parser:
 
     def hexadecimal(self, kind: str, start: int) -> CharSet:
         braced = re.compile(r"\{([0-9A-Fa-f]{1,6})\}").match(self.text, self.at)
-        plain = re.compile(r"[0-9A-Fa-f]{%d}" % _HEX_LENGTHS[kind]).match(self.text, self.at)
+        plain = re.compile(f"[0-9A-Fa-f]{{{_HEX_LENGTHS[kind]}}}").match(self.text, self.at)
         found = braced or plain
         if not found:
             self.fail(f"`\\{kind}` without its hexadecimal digits", start)

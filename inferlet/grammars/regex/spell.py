@@ -174,7 +174,9 @@ def hex_range(low: int, high: int, digits: int = 4) -> list[str]:
         return [_hex_digits(first, first) + part for part in rest]
     found = []
     if low % size:
-        found += [_hex_digits(first, first) + r for r in hex_range(low % size, size - 1, digits - 1)]
+        found += [
+            _hex_digits(first, first) + r for r in hex_range(low % size, size - 1, digits - 1)
+        ]
         first += 1
     if high % size != size - 1:
         found += [_hex_digits(last, last) + part for part in hex_range(0, high % size, digits - 1)]

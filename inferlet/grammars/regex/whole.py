@@ -60,10 +60,9 @@ class _Sequence:
         self.is_anchored = (first > 0, last < len(items))
         self.items = items[first:last]
         for item in self.items:
-            if tree.has_any(item.item if isinstance(item, Look) else item, Anchor):
-                # Lookaheads bring their own anchors: `searched` takes them apart.
-                if not isinstance(item, Look):
-                    self._fail(item)
+            # Lookaheads bring their own anchors: `_resolve` takes them apart.
+            if not isinstance(item, Look) and tree.has_any(item, Anchor):
+                self._fail(item)
 
     def _fail(self, node: Node) -> None:
         found = _first_mark(node)

@@ -1,8 +1,8 @@
 """JSON Schema as rules of a grammar.
 
-    document    the schema's JSON, its drafts, `$ref`
-    keywords    what each keyword is: enforced, an annotation, or refused
-    shapes      the normal form: a union of shapes, one JSON type each; intersection, emptiness
-    expand      keywords become shapes; negation of keywords becomes shapes too
-    rules       shapes become rules and terminals (objects, arrays and numbers in files of their own)
+document    the schema's JSON, its drafts, `$ref`
+keywords    what each keyword is: enforced, an annotation, or refused
+shapes      the normal form: a union of shapes, one JSON type each; intersection, emptiness
+expand      keywords become shapes; negation of keywords becomes shapes too
+rules       shapes become rules and terminals (objects, arrays and numbers in files of their own)
 """

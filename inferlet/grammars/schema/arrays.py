@@ -191,4 +191,3 @@ class _Items:
 
     def _refuse(self, keyword: str, why: str) -> Exception:
         return refuse(self.shape.place or "#", keyword, why)
-

@@ -192,9 +192,7 @@ def _check_depth(root: Any) -> None:
     while todo:
         value, depth = todo.pop()
         if depth > MAX_DEPTH:
-            raise GrammarError(
-                f"the schema is nested deeper than {MAX_DEPTH}{_FLATTER}"
-            )
+            raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}{_FLATTER}")
         inner = value.values() if isinstance(value, dict) else value
         if isinstance(value, dict | list):
             todo.extend((item, depth + 1) for item in inner if isinstance(item, dict | list))

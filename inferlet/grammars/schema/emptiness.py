@@ -108,9 +108,9 @@ class Emptiness:
         for option in self._expander.union_of(shape.names):
             if isinstance(option, String):
                 here = String(option.patterns, option.low, option.high, (name,))
-                if option.values is None or name in option.values:
-                    if limits.simplified(here) is not None:
-                        return True
+                is_listed = option.values is None or name in option.values
+                if is_listed and limits.simplified(here) is not None:
+                    return True
         return False
 
 

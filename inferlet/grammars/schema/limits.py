@@ -38,7 +38,9 @@ def pattern_of(place: Place, keyword: str, pattern: Any) -> tree.Node:
     try:
         return search(pattern)
     except GrammarError as error:
-        raise refuse(place, keyword, f"is not supported: {str(error).partition(chr(10))[0]}") from None
+        raise refuse(
+            place, keyword, f"is not supported: {str(error).partition(chr(10))[0]}"
+        ) from None
 
 
 @functools.lru_cache(maxsize=512)

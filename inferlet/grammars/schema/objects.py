@@ -1,8 +1,8 @@
 """Rules of objects: listed members in order, each at most once, then members of other names.
 
-    body     = OPEN head(0) CLOSE, or EMPTY
-    head(i)  = no member is written yet, and those before `i` never will be
-    rest(i)  = at least one is written
+body     = OPEN head(0) CLOSE, or EMPTY
+head(i)  = no member is written yet, and those before `i` never will be
+rest(i)  = at least one is written
 """
 
 import itertools
@@ -176,4 +176,3 @@ class _Members:
             raise refuse(self.shape.place or "#", "minProperties",
                          f"{self.shape.low} over members that are not listed is not supported",
                          "list the members under `properties`")  # fmt: skip
-

@@ -92,7 +92,11 @@ class Rules:
         """The engine's own numbers: it knows multiples of a decimal step."""
         step = numbers.common_multiple(shape.multiples)
         bounds = [bound for bound in (shape.low, shape.high) if bound]
-        if shape.excluded or shape.is_fraction or any(abs(b[0]) > _EXACT for b in (*bounds, (step,))):
+        if (
+            shape.excluded
+            or shape.is_fraction
+            or any(abs(b[0]) > _EXACT for b in (*bounds, (step,)))
+        ):
             where = self.document.root
             raise refuse(where, "multipleOf", "is not supported together with these limits")
         if int(step.scaleb(max(0, -step.as_tuple().exponent))) > MAX_STEP:

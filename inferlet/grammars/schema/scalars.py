@@ -28,7 +28,9 @@ def terminal(shape: Shape) -> str:
         case Null():
             return "/null/"
         case Boolean(values):
-            return "/" + "|".join(str(value).lower() for value in sorted(values, reverse=True)) + "/"
+            return (
+                "/" + "|".join(str(value).lower() for value in sorted(values, reverse=True)) + "/"
+            )
         case String(values=values) if values is not None:
             return f"/{_QUOTE}(?:{'|'.join(map(_spelt, values))}){_QUOTE}/"
         case String():
