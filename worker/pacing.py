@@ -40,6 +40,8 @@ class Pace:
         change = min(max(allowed / seconds, LEAST), MOST)
         if change > 1 and prompts < 0.8 * before:
             return  # fewer rows were there than might have been: says nothing about more
+        if change < 1 and prompts > 1.2 * before:
+            return  # more sequences wanted to start than decoded: that wave had no pace to keep
         self._rows[size] = min(max(before * change, self.min_rows), self.row_budget)
 
     def prompt_rows(self, num_decodes: int) -> int:

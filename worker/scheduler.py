@@ -252,7 +252,7 @@ class Scheduler:
             is_decode = self._remaining(fire) <= self.decode_rows and not fire.rows_done
             (decodes if is_decode else prompts).append(fire)
         left = self.row_budget
-        pace = self.prompt_rows(len(decodes)) if decodes and prompts else left
+        pace = self._pace(len(decodes), len(prompts)) if decodes and prompts else left
         short, long = self._split(prompts, min(self.short_rows, pace))
         reserve = min(self.long_share, pace) if long else 0
         for fire in decodes:
@@ -262,6 +262,10 @@ class Scheduler:
             left = min(left, pace)
         self._add_prompts(wave, short, long, left, reserve)
         return wave
+
+    def _pace(self, num_decodes: int, num_prompts: int) -> int:
+        """Rows of prompts beside decodes: more where more wait for their first token than decode."""
+        return int(self.prompt_rows(num_decodes) * max(1.0, num_prompts / num_decodes))
 
     def _split(self, prompts: list[Fire], most: int) -> tuple[list[Fire], list[Fire]]:
         """Those that go uncut, and those that are cut or have been."""
