@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from worker.state import Segment
 
-STRETCH = 2.0
+STRETCH = 2.6
 WEIGHT = 0.25  # of the newest wave of decodes alone
 MAX_JUMP = 3.0  # a wave that took longer than so many times the average was disturbed
 LEAST, MOST = 0.5, 1.25  # by which the rows change at once
