@@ -44,7 +44,9 @@ def test_what_is_known_of_other_sizes_serves_until_this_one_is_seen() -> None:
     pace = Pace(512, 8, 8)
     assert pace.prompt_rows(64) == 64
     play(pace, 1e-3, 40)
-    assert pace.prompt_rows(64) == pace.prompt_rows(16) == pytest.approx(20, abs=2)
+    assert pace.prompt_rows(64) == pace.prompt_rows(16) == pytest.approx(
+        (STRETCH - 1) * 20, abs=2
+    )
 
 
 def test_a_short_prompt_says_nothing_about_longer_ones() -> None:
@@ -52,3 +54,11 @@ def test_a_short_prompt_says_nothing_about_longer_ones() -> None:
     pace.observe(rows(1, 1), 0.010)
     pace.observe(rows(1, 1, 9), 0.011)
     assert pace.prompt_rows(2) == 64
+
+
+def test_a_wave_in_which_many_start_at_once_sets_no_pace() -> None:
+    pace = Pace(512, 8, 8)
+    play(pace, 1e-3, 40)
+    before = pace.prompt_rows(16)
+    pace.observe(rows(1, 500), 0.520)
+    assert pace.prompt_rows(16) == before
