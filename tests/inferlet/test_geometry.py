@@ -71,7 +71,7 @@ def test_a_submit_refuses_what_the_host_knows(reason):
 @on_engine(count_up)
 async def test_entries_of_absent_rows_are_ignored(hub):
     ws, pipe = WorkingSet(), Pipeline()
-    fwd, seen = placing(ws, [5, -1], [0, 0], [1], positions=[0, 99999])
+    fwd, _ = placing(ws, [5, -1], [0, 0], [1], positions=[0, 99999])
     fwd.readout([0, 1])
     pipe.submit(fwd)
     await settle()
