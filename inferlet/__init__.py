@@ -2,7 +2,7 @@
 
 # The device language comes first: the classes below record with it.
 from inferlet import eta  # isort: skip
-from inferlet import chat, grammar, mask, model, session
+from inferlet import chat, grammar, mask, model, reasoning, session, tools
 from inferlet.channel import Channel
 from inferlet.errors import (
     ChannelFull,
@@ -41,6 +41,8 @@ __all__ = [  # noqa: PLE0604
     "intrinsics",
     "mask",
     "model",
+    "reasoning",
     "session",
+    "tools",
     *(name for name in eta.__all__ if name not in ("Channel", "Tensor", "dtype", "intrinsics")),
 ]

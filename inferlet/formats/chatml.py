@@ -18,7 +18,7 @@ def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-def _turn(role: str, content: str) -> str:
+def turn(role: str, content: str) -> str:
     return f"{OPEN}{role}\n{content}{CLOSE}\n"
 
 
@@ -70,7 +70,7 @@ class ChatML:
         """As the template has it in the middle of a history, where it may drop reasoning."""
         before = self._template.render([_SYSTEM, _USER])
         whole = self._template.render([_SYSTEM, _USER, _message("assistant", text), _USER])
-        after = _turn("user", _USER["content"])
+        after = turn("user", _USER["content"])
         return self._encode(_after(before, whole).removesuffix(after))
 
     def system_thinking(self, text: str, effort: str) -> list[int]:

@@ -8,7 +8,7 @@ import inferlet.eta
 
 CLASSES = {"WorkingSet", "StateGeometry", "ForwardPass", "Pipeline", "Channel", "Tensor"}
 CLASSES |= {"Grammar", "Matcher"}
-MODULES = {"model", "chat", "session", "grammar", "mask", "eta"}
+MODULES = {"model", "chat", "tools", "reasoning", "session", "grammar", "mask", "eta"}
 NAMESPACES = {"dtype", "intrinsics"}
 ERRORS = {"InferletError", "TraceError", "ChannelFull", "OutOfMemory", "PipelineClosed"}
 ERRORS |= {"GrammarError"}
@@ -21,7 +21,8 @@ def test_the_public_names_are_these_and_the_operations():
 
 
 def test_every_public_name_exists():
-    for module in (inferlet, inferlet.eta, inferlet.chat, inferlet.model, inferlet.session):
+    modules = (inferlet, inferlet.eta, inferlet.chat, inferlet.model, inferlet.session)
+    for module in (*modules, inferlet.tools, inferlet.reasoning):
         for name in module.__all__:
             assert hasattr(module, name), f"{module.__name__}.{name}"
 

@@ -10,11 +10,13 @@ from ipc import messages as m
 from tests.inferlet.programs import (
     beam,
     best_of,
+    constrained,
     greedy,
     guidance,
     sliding_window,
     speculative,
     stream_chat,
+    tool_agent,
     top_p,
 )
 
@@ -108,8 +110,9 @@ def expected():
 
 
 def test_a_beam_of_width_one_is_greedy():
-    assert testing.run(beam.main, {**PLAIN, "width": 1})["text"] == (
-        testing.run(greedy.main, PLAIN)["text"]
+    assert (
+        testing.run(beam.main, {**PLAIN, "width": 1})["text"]
+        == (testing.run(greedy.main, PLAIN)["text"])
     )
 
 
@@ -142,3 +145,59 @@ def test_guidance_follows_the_prompt_or_its_opposite(expected):
 def test_a_window_of_the_total_length_is_greedy_and_a_narrow_one_is_not(expected):
     assert testing.run(sliding_window.main, {**PLAIN, "window": 14})["tokens"] == expected
     assert testing.run(sliding_window.main, {**PLAIN, "window": 2})["tokens"] != expected
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 8}, "n": {"enum": [1, 77, 105]}},
+    "required": ["city", "n"],
+}
+
+
+@pytest.mark.parametrize("letter", [b"a", b"}", b'"', b"7", b"\x80"])
+def test_constrained_text_satisfies_the_schema_whatever_the_model_prefers(letter):
+    def model(tokens):
+        logits = [0.0] * 259
+        for space in b" \t\r\n":
+            logits[
+                space
+            ] = -1.0  # legal without a use, up to 64 in a row: it would use up the tokens
+        logits[letter[0]] = 9.0
+        return logits
+
+    value = testing.run(constrained.main, {"question": "?", "schema": SCHEMA}, model=model)
+    assert set(value["value"]) == {"city", "n"}
+    assert value["value"]["n"] in (1, 77, 105) and len(value["value"]["city"]) <= 8
+
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": %d, "b": 3}}\n</tool_call>'
+
+
+def saying(*replies):
+    """A model that gives one reply a cue, then the end of the turn."""
+
+    def model(tokens):
+        text = bytes(t for t in tokens if t < 256)
+        turns = text.split(b"user\n")[-1].split(CUE_BYTES)
+        nth = text.count(b"<tool_response>")
+        said, reply = len(turns[-1]), replies[nth].encode()
+        return reply[said] if said < len(reply) else 257
+
+    return model
+
+
+CUE_BYTES = b"assistant\n"
+
+
+def test_an_agent_finds_the_call_answers_it_and_uses_the_result():
+    hub = Hub(Client(), saying("Let me see. " + CALL % 2, "The sum is 5."))
+    value = asyncio.run(testing.run_with(hub, tool_agent.main, {"question": "2+3?"}))
+    assert value == {"calls": 1, "answer": "The sum is 5."}
+    history = bytes(t for t in hub.worker.sets_ever[0] if t < 256).decode()
+    assert "<tool_response>\n5\n</tool_response>" in history
+
+
+def test_an_agent_answers_two_calls_of_one_reply_that_end_in_different_tokens():
+    two = CALL % 2 + "\n" + CALL % 4
+    value = testing.run(tool_agent.main, {"question": "?"}, model=saying(two, "-", "5 and 7."))
+    assert value == {"calls": 2, "answer": "5 and 7."}

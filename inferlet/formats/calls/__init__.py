@@ -1,0 +1,46 @@
+"""Call markups: how a model writes a tool call. The finder knows a markup by its own markers.
+
+    scan      what all markups share: calls, and the walk from marker to marker
+    values    JSON texts in a reply: where one ends, and what it says as compact text
+    hermes    JSON between `<tool_call>` and `</tool_call>`
+    headed    a name, then JSON: Mistral, DeepSeek V3, Kimi
+    tagged    one tag for each argument: Qwen's XML, GLM, DeepSeek's DSML
+    bare      no marker at all: Llama's JSON and its Python lists
+
+Markers stand in the template, or are tokens of their own; a model's name is never looked at.
+"""
+
+from inferlet.formats.calls.bare import BareJson, Pythonic
+from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Headed, Mistral
+from inferlet.formats.calls.hermes import Hermes
+from inferlet.formats.calls.scan import Call, Markup, Step
+from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml
+from inferlet.formats.chatml import ChatML
+from inferlet.runtime.tokenizer import Vocabulary
+
+__all__ = ["Call", "Hermes", "Markup", "Step", "of"]
+
+# The most telling marker first: `<tool_call>` belongs to several families.
+_FAMILIES: tuple[tuple[str, Markup], ...] = (
+    ("｜DSML｜", Dsml()),
+    (DEEPSEEK.opener, Headed(DEEPSEEK)),
+    (KIMI.opener, Headed(KIMI)),
+    ("[TOOL_CALLS]", Mistral()),
+    ("<arg_key>", Glm()),
+    ("<function=", QwenXml()),
+    ("<|python_start|>", Pythonic()),
+    ("<|python_tag|>", BareJson()),
+)
+
+
+def of(vocabulary: Vocabulary) -> Markup | None:
+    """The model's call markup; None when it has no tool format."""
+    if not vocabulary.template:
+        return None
+    for marker, markup in _FAMILIES:
+        if marker in vocabulary.template or vocabulary.token_id(marker) is not None:
+            return markup
+    # ChatML that is silent about tools has the Hermes form too.
+    if "<tool_call>" in vocabulary.template or ChatML.fits(vocabulary):
+        return Hermes()
+    return None

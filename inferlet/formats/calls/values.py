@@ -1,0 +1,125 @@
+"""JSON texts in a reply: where one ends, and what it says as compact text."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from inferlet.formats.calls.scan import Call
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}"]', re.DOTALL)
+_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
+
+
+def end_of_json(text: str, at: int) -> int | None:
+    """Where the object or array that opens at `at` is closed; None while it is open."""
+    depth = 0
+    for token in _TOKEN.finditer(text, at):
+        match token[0]:
+            case "{" | "[":
+                depth += 1
+            case "}" | "]":
+                depth -= 1
+                if depth <= 0:
+                    return token.end()
+            case '"':
+                return None  # a string that has no end yet
+    return None
+
+
+def loads(text: str) -> Any:
+    """Strict JSON; ValueError for what is none, and for `NaN` and its like."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def compact(text: str) -> str:
+    """Without the space between elements. Numbers and strings stay as they were generated."""
+    return _SPACE.sub(lambda found: found[1] or "", text)
+
+
+def call_of(text: str, keys: tuple[str, ...] = ("arguments", "parameters")) -> Call | None:
+    """The call that a JSON object states as name and arguments; None when it states none."""
+    try:
+        value = loads(text)
+    except ValueError:
+        return None
+    return call_of_value(value, text, keys)
+
+
+def call_of_value(value: Any, text: str, keys: tuple[str, ...]) -> Call | None:
+    if not isinstance(value, dict):
+        return None
+    name = value.get("name")
+    key = next((key for key in keys if key in value), None)
+    arguments = value[key] if key else {}
+    if not isinstance(name, str) or not name:
+        return None
+    if isinstance(arguments, str):  # JSON in a JSON string
+        return named(name, arguments)
+    if not isinstance(arguments, dict):
+        return None
+    return Call(name, (key and _member(text, key)) or dumps(arguments))
+
+
+def named(name: str, text: str) -> Call | None:
+    """A call from a name and the JSON text of its arguments."""
+    try:
+        value = loads(text)
+    except ValueError:
+        return None
+    return Call(name, compact(text.strip())) if name and isinstance(value, dict) else None
+
+
+def _member(text: str, key: str) -> str | None:
+    """The last object of this key in the outer object, as it was generated."""
+    found, depth, last = None, 0, ""
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{[":
+            if depth == 1 and last == f'"{key}"' and token[0] == "{":
+                end = end_of_json(text, token.start())
+                found = text[token.start() : end]
+            depth += 1
+            last = ""
+        elif token[0] in "}]":
+            depth -= 1
+        elif depth == 1:
+            last = token[0]
+    return compact(found) if found else None
+
+
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_KINDS = {dict: "object", list: "array", str: "string", type(None): "null", bool: "boolean"}
+
+
+def typed(text: str, schema: Mapping[str, Any] | None) -> str:
+    """JSON text of an argument that was written without quotes around strings."""
+    kinds = (schema or {}).get("type") or ()
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if kinds and "string" not in kinds:
+        text = _PYTHON_WORDS.get(text.strip(), text)
+    try:
+        value = loads(text)
+    except ValueError:
+        return dumps(text)
+    # Quotes stand for themselves: a string is not quoted where it is a value of its own.
+    kind = _KINDS.get(type(value), "number")
+    is_legal = not kinds or kind in kinds or (kind == "number" and "integer" in kinds)
+    if kind == "string" or ("string" in kinds and not is_legal):
+        return dumps(text)
+    return compact(text.strip())
+
+
+def joined(members: Mapping[str, str]) -> str:
+    """An object from the JSON texts of its members."""
+    return "{" + ",".join(f"{dumps(key)}:{value}" for key, value in members.items()) + "}"

@@ -1,0 +1,164 @@
+"""Tools: their declaration, their answers, the grammar of calls, and the decoder of a reply."""
+
+import codecs
+import json
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferlet import formats, grammar
+from inferlet.errors import GrammarError, with_hint
+from inferlet.formats import calls
+from inferlet.formats.calls import Call, language
+from inferlet.formats.toolbox import Toolbox
+from inferlet.grammar import Grammar, Matcher
+from inferlet.grammar import _share as share
+from inferlet.runtime import handles
+from inferlet.runtime.cells import integers
+from inferlet.runtime.handles import Runtime
+
+__all__ = ["Call", "Decoder", "Event", "answer", "create_matcher", "equip", "format"]
+
+Specs = Sequence[str | Mapping[str, Any]]
+# Where a markup has no quotes around strings, `Decoder` tells `"12"` from 12 by these.
+_declared: "weakref.WeakKeyDictionary[Runtime, dict[str, Any]]" = weakref.WeakKeyDictionary()
+
+
+def equip(specs: Specs) -> list[int]:
+    """One complete turn that declares the tools in the model's native form."""
+    functions = _functions(specs)
+    runtime = handles.current()
+    if not functions or calls.of(runtime.vocabulary) is None:
+        return []
+    schemas = {function["name"]: function.get("parameters") or {} for function in functions}
+    _declared.setdefault(runtime, {}).update(schemas)
+    return _toolbox().equip([{"type": "function", "function": f} for f in functions])
+
+
+def answer(name: str, value: Any) -> list[int]:
+    """One complete turn that carries a tool's result."""
+    if not isinstance(name, str):
+        raise TypeError(f"`tools.answer` got a name of type {type(name).__name__}; it takes a str")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _toolbox().answer(name, text)
+
+
+def format(specs: Specs) -> Grammar | None:
+    """The grammar of one or more valid calls; None without tools or a tool format."""
+    functions = _functions(specs)
+    markup = calls.of(handles.current().vocabulary)
+    if not functions or not isinstance(markup, calls.Hermes):
+        return None  # of the other markups only the decoders exist
+    source = json.dumps(functions, ensure_ascii=False)
+    return share("tool calls", source, lambda _: language.lark_of(functions, markup))
+
+
+def create_matcher(specs: Specs) -> Matcher:
+    """A matcher for one or more valid calls."""
+    made = format(specs)
+    if made is None:
+        lack = "this model has no tool format" if len(specs) else "`specs` is empty"
+        hint = "give at least one tool" if not len(specs) else "use `Grammar.from_json_schema`"
+        raise GrammarError(with_hint(f"there are no calls to match: {lack}", hint))
+    return Matcher(made)
+
+
+def _toolbox() -> Toolbox:
+    vocabulary = handles.current().vocabulary
+    formats.of(vocabulary)  # an error for a template of an unknown family
+    return Toolbox(vocabulary)
+
+
+def _functions(specs: Specs) -> list[dict[str, Any]]:
+    """The inner objects; ValueError names the first item that is none."""
+    if isinstance(specs, str | Mapping):
+        raise TypeError("`specs` is one schema; it takes a sequence of them")
+    found: dict[str, dict[str, Any]] = {}
+    for index, item in enumerate(specs):
+        function = _function(index, item)
+        if function["name"] in found:
+            raise ValueError(f"`specs[{index}]` is a second function named {function['name']!r}")
+        found[function["name"]] = function
+    return list(found.values())
+
+
+def _function(index: int, item: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        value = json.loads(item) if isinstance(item, str) else item
+        value = json.loads(json.dumps(value, allow_nan=False))  # what JSON can say, and a copy
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"`specs[{index}]` is no JSON: {error}") from None
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = value["function"]
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"`specs[{index}]` is no JSON object with a `name` of one letter or more")
+    return value
+
+
+class Event:
+    """What `Decoder.feed` returns: exactly one of these."""
+
+    @dataclass(frozen=True)
+    class Start:
+        """No call is complete."""
+
+    @dataclass(frozen=True)
+    class Call:
+        """A complete call."""
+
+        call: Call
+
+
+class Decoder:
+    """Finds the calls in a reply as it comes, wherever tokens and feeds cut it."""
+
+    def __init__(self) -> None:
+        runtime = handles.current()
+        self._vocabulary = runtime.vocabulary
+        self._markup = calls.of(runtime.vocabulary)
+        self._schemas = dict(_declared.get(runtime, {}))
+        self._stops = grammar.stop_ids()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""  # that may be part of a call
+        self._found: deque[Call] = deque()
+        self._is_inside = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether a call marker is open."""
+        return self._is_inside
+
+    def feed(self, tokens: Sequence[int]) -> Event.Start | Event.Call:
+        """The next complete call, if there is any; later ones come with the next feeds."""
+        tokens = integers(tokens, "`tokens`")
+        if min(tokens, default=0) < 0:
+            raise ValueError(f"token id {min(tokens)} is negative")
+        if self._markup is not None:
+            self._read(tokens)
+        return Event.Call(self._found.popleft()) if self._found else Event.Start()
+
+    def _read(self, tokens: list[int]) -> None:
+        fresh: list[str] = []
+        for token in tokens:
+            if token not in self._stops:
+                fresh.append(self._utf8.decode(self._vocabulary.token_bytes(token) or b""))
+                continue
+            self._scan("".join(fresh))
+            fresh = []
+            self._utf8.reset()  # a reply has ended: what it left open is no call
+            self._text, self._is_inside = "", False
+        self._scan("".join(fresh))
+
+    def _scan(self, fresh: str) -> None:
+        self._text += fresh
+        if self._is_inside and not any(end in fresh for end in self._markup.enders):
+            return
+        while self._text:
+            step = self._markup.scan(self._text, self._schemas)
+            self._found += step.calls
+            self._text, self._is_inside = self._text[step.used :], step.is_inside
+            if not step.calls:
+                break
