@@ -32,8 +32,7 @@ def equip(specs: Specs) -> list[int]:
     runtime = handles.current()
     if not functions or calls.of(runtime.vocabulary) is None:
         return []
-    schemas = {function["name"]: function.get("parameters") or {} for function in functions}
-    _declared.setdefault(runtime, {}).update(schemas)
+    _declare(functions)
     return _toolbox().equip([{"type": "function", "function": f} for f in functions])
 
 
@@ -49,8 +48,9 @@ def format(specs: Specs) -> Grammar | None:
     """The grammar of one or more valid calls; None without tools or a tool format."""
     functions = _functions(specs)
     markup = calls.of(handles.current().vocabulary)
-    if not functions or not isinstance(markup, calls.Hermes):
+    if not functions or not isinstance(markup, calls.Hermes | calls.QwenXml):
         return None  # of the other markups only the decoders exist
+    _declare(functions)
     source = json.dumps(functions, ensure_ascii=False)
     return share("tool calls", source, lambda _: language.lark_of(functions, markup))
 
@@ -63,6 +63,11 @@ def create_matcher(specs: Specs) -> Matcher:
         hint = "give at least one tool" if not len(specs) else "use `Grammar.from_json_schema`"
         raise GrammarError(with_hint(f"there are no calls to match: {lack}", hint))
     return Matcher(made)
+
+
+def _declare(functions: list[dict[str, Any]]) -> None:
+    schemas = {function["name"]: function.get("parameters") or {} for function in functions}
+    _declared.setdefault(handles.current(), {}).update(schemas)
 
 
 def _toolbox() -> Toolbox:

@@ -7,6 +7,9 @@ PAIRS = (
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
     ("<seed:think>", "</seed:think>"),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 )
 
 
@@ -14,7 +17,10 @@ def markers_of(vocabulary: Vocabulary) -> tuple[str, str] | None:
     """The model's open-think and close-think markers; None when it has none."""
     for pair in PAIRS:
         has_tokens = all(vocabulary.token_id(marker) is not None for marker in pair)
-        # The close marker: some templates only ever cut old reasoning away.
-        if has_tokens or pair[1] in vocabulary.template:
+        # Templates of models that open with `<think>` may only ever cut old reasoning away.
+        is_told = pair[1] in vocabulary.template and (
+            pair[0] in vocabulary.template or pair == PAIRS[0]
+        )
+        if has_tokens or is_told:
             return pair
     return None

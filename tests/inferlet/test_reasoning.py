@@ -161,6 +161,19 @@ def test_markers_that_are_tokens_are_found_without_the_template():
     assert found == [Event.Start(), Event.Delta("a"), Event.End("a")]
 
 
+@pytest.mark.parametrize(
+    ("opener", "closer"),
+    [
+        ("[THINK]", "[/THINK]"), ("<|channel|>analysis<|message|>", "<|end|>"),
+        ("<|channel>thought\n", "<channel|>"), ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ],
+)  # fmt: skip
+def test_markers_of_other_families_are_found_in_their_templates(opener, closer):
+    install(byte_vocabulary(CHATML + "{# " + opener + closer + " #}"))
+    found = events(reasoning.Decoder(), opener, "a", closer, "b")
+    assert found == [Event.Start(), Event.Delta("a"), Event.End("a"), Event.Idle()]
+
+
 def test_negative_ids_are_refused():
     with pytest.raises(ValueError, match="negative"):
         reasoning.Decoder().feed([-1])

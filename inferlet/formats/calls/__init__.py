@@ -3,26 +3,31 @@
     scan      what all markups share: calls, and the walk from marker to marker
     values    JSON texts in a reply: where one ends, and what it says as compact text
     hermes    JSON between `<tool_call>` and `</tool_call>`
-    headed    a name, then JSON: Mistral, DeepSeek V3, Kimi
-    tagged    one tag for each argument: Qwen's XML, GLM, DeepSeek's DSML
+    headed    a name, then JSON: Mistral, DeepSeek V3, Kimi, Harmony
+    tagged    one tag for each argument: Qwen's XML, GLM, DeepSeek's DSML, Kimi K3
+    gemma     values in a notation of its own
     bare      no marker at all: Llama's JSON and its Python lists
 
 Markers stand in the template, or are tokens of their own; a model's name is never looked at.
 """
 
 from inferlet.formats.calls.bare import BareJson, Pythonic
-from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Headed, Mistral
+from inferlet.formats.calls.gemma import Gemma
+from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Harmony, Headed, Mistral
 from inferlet.formats.calls.hermes import Hermes
 from inferlet.formats.calls.scan import Call, Markup, Step
-from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml
+from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml, Xtml
 from inferlet.formats.chatml import ChatML
 from inferlet.runtime.tokenizer import Vocabulary
 
-__all__ = ["Call", "Hermes", "Markup", "Step", "of"]
+__all__ = ["Call", "Hermes", "Markup", "QwenXml", "Step", "of"]
 
 # The most telling marker first: `<tool_call>` belongs to several families.
 _FAMILIES: tuple[tuple[str, Markup], ...] = (
     ("｜DSML｜", Dsml()),
+    (Xtml.openers[0], Xtml()),
+    ("<|tool_call>", Gemma()),
+    ("<|constrain|>", Harmony()),
     (DEEPSEEK.opener, Headed(DEEPSEEK)),
     (KIMI.opener, Headed(KIMI)),
     ("[TOOL_CALLS]", Mistral()),

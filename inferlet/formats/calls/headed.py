@@ -1,4 +1,4 @@
-"""Markups with a name, then a JSON object: DeepSeek V3, Kimi, Mistral."""
+"""Markups with a name, then a JSON object: DeepSeek V3, Kimi, Mistral, Harmony."""
 
 import re
 from dataclasses import dataclass
@@ -117,4 +117,27 @@ class Mistral(Markup):
         if end is None:
             return More()
         call = named(head[0], text[at:end])
+        return Found((call,), end) if call else Broken()
+
+
+class Harmony(Markup):
+    """gpt-oss: `to=functions.name`, the rest of a header, `<|message|>` and JSON."""
+
+    openers = ("to=functions.",)
+    enders = "}"
+    _head = re.compile(r"([^\s<]+)[\w\s<|>]*?<\|message\|>\s*")
+    _no_header = re.compile(r"[^\s<]*(?=[\s<])[\w\s<|>]*[^\w\s<|>]")
+
+    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
+        head = self._head.match(text, body)
+        if head is None:
+            return Broken() if self._no_header.match(text, body) else More()
+        if head.end() == len(text):
+            return More()
+        if text[head.end()] != "{":
+            return Broken()
+        end = end_of_json(text, head.end())
+        if end is None:
+            return More()
+        call = named(head[1], text[head.end() : end])
         return Found((call,), end) if call else Broken()

@@ -25,12 +25,11 @@ class Hermes(Markup):
             close = text.find(CLOSE, close + 1)
         return More()
 
-    def before(self, name: str) -> str:
-        """What stands before the arguments of a call, and after them; and between two calls."""
-        return f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
-
-    after = f"}}\n{CLOSE}"
-    between = "\n"
+    @staticmethod
+    def frame(name: str) -> tuple[str, str]:
+        """What stands before the arguments of a call, and after them."""
+        head = f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+        return head, f"}}\n{CLOSE}"
 
 
 def _is_in_string(text: str) -> bool:

@@ -1,6 +1,7 @@
-"""Markups with a tag for each argument: Qwen's XML, GLM, DeepSeek's DSML. Strings have no quotes,
+"""Markups with a tag for each argument: Qwen's XML, GLM, DeepSeek's DSML, Kimi K3. Strings have no quotes,
 so the declared schemas tell `"12"` from `12`; where there are none, what reads as JSON is JSON."""
 
+import html
 import re
 
 from inferlet.formats.calls.scan import (
@@ -45,9 +46,12 @@ class _Tagged(Markup):
             end = head and self.value_end.search(text, head.end())
             if not head or not end:
                 return More()
-            key, value = head[1].strip(), text[head.end() : end.start()]
+            key, value = self.key(head), text[head.end() : end.start()]
             found[key] = self.value(value, head, _schema_of(schemas, name, key))
             at = end.end()
+
+    def key(self, head: re.Match[str]) -> str:
+        return head[1].strip()
 
     def value(self, text: str, head: re.Match[str], schema: dict | None) -> str:
         return typed(text, schema)
@@ -65,6 +69,16 @@ class QwenXml(_Tagged):
         r"|\n?(?=</function>\s*</tool_call>)|\n(?=<parameter=[\w.-]+>\n)"
     )
     _head = re.compile(r"<function=([^>\n]*)>")
+
+    @staticmethod
+    def frame(name: str) -> tuple[str, str]:
+        """What stands before the arguments of a call, and after them."""
+        return f"<tool_call>\n<function={name}>\n", "</function>\n</tool_call>"
+
+    @staticmethod
+    def tag(key: str) -> tuple[str, str]:
+        """What stands before and after one argument."""
+        return f"<parameter={key}>\n", "\n</parameter>\n"
 
     def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
         start = at
@@ -121,3 +135,27 @@ class Dsml(_Tagged):
 
     def value(self, text: str, head: re.Match[str], schema: dict | None) -> str:
         return typed(text, {"type": "string"} if head[2] == "true" else None)
+
+
+class Xtml(_Tagged):
+    """Kimi K3: `<|open|>call tool="f" index="1"<|sep|>` and arguments that state their types."""
+
+    openers = ('<|open|>call tool="',)
+    parts = ("<|open|>argument ", "<|close|>call<|sep|>")
+    argument = re.compile(r'<\|open\|>argument key="([^"]*)"(?: type="(\w+)")?<\|sep\|>')
+    value_end = re.compile(
+        r"<\|close\|>argument<\|sep\|>\s*(?=<\|open\|>argument |<\|close\|>call<\|sep\|>)"
+    )
+    _head = re.compile(r'([^"]*)"[^<>]*<\|sep\|>')
+
+    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
+        head = self._head.match(text, body)
+        if head is None:
+            return Broken() if "<|sep|>" in text[body:] else More()
+        return self.members(text, head.end(), html.unescape(head[1]), schemas)
+
+    def key(self, head: re.Match[str]) -> str:
+        return html.unescape(head[1])
+
+    def value(self, text: str, head: re.Match[str], schema: dict | None) -> str:
+        return typed(text, {"type": "string"} if head[2] == "string" else None)
