@@ -220,6 +220,7 @@ REPLIES = [  # the family, a reply, its calls
     ("xtml", XTML_CALLS, [("f", '{"q&a":"12","n":12}'), ("g", "{}")]),
     ("gemma", GEMMA_CALLS,
      [("my-f", '{"a key":"x<tool_call|>\\"y","n":[1,1e20],"o":{"p":null}}'), ("g", "{}")]),
+    ("dsml", DSML_CALLS.replace('"f"', '"f>"'), [("g", "{}")]),
     ("gemma", GEMMA_CALLS[:40], []),
     ("harmony", HARMONY_CALLS, [("get-x", '{"a":"}"}')]),
     ("harmony", HARMONY_CALLS[:-1], []),

@@ -123,7 +123,7 @@ class Dsml(_Tagged):
     num_argument_parts = 2
     argument = re.compile(r'<｜DSML｜ ?parameter name="([^"]*)"(?: string="(true|false)")?>')
     value_end = re.compile(r"</｜DSML｜ ?parameter>")
-    _head = re.compile(r'([^"]*)"\s*(/?)>')
+    _head = re.compile(r'([^"<>]*)"\s*(/?)>')
 
     def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
         head = self._head.match(text, body)
@@ -146,7 +146,7 @@ class Xtml(_Tagged):
     value_end = re.compile(
         r"<\|close\|>argument<\|sep\|>\s*(?=<\|open\|>argument |<\|close\|>call<\|sep\|>)"
     )
-    _head = re.compile(r'([^"]*)"[^<>]*<\|sep\|>')
+    _head = re.compile(r'([^"<>]*)"[^<>]*<\|sep\|>')
 
     def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
         head = self._head.match(text, body)
