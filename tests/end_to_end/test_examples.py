@@ -138,3 +138,32 @@ def test_a_window_of_the_total_length_is_greedy_and_a_narrow_one_is_not(result):
     expected = result(PROGRAMS / "greedy.py", STORY)["tokens"]
     assert result(PROGRAMS / "sliding_window.py", {**STORY, "window": 64})["tokens"] == expected
     assert result(PROGRAMS / "sliding_window.py", {**STORY, "window": 3})["tokens"] != expected
+
+
+def test_constrained_text_satisfies_the_schema(result):
+    schema = {
+        "type": "object", "required": ["city", "visited", "rating"],
+        "properties": {
+            "city": {"type": "string", "maxLength": 12},
+            "visited": {"type": "boolean"},
+            "rating": {"enum": [1, 2, 3]},
+        },
+    }  # fmt: skip
+    for question in ("Where is the Eiffel Tower?", "Say hello, in plain words."):
+        value = result(PROGRAMS / "constrained.py", {"question": question, "schema": schema})["value"]
+        assert list(value) == ["city", "visited", "rating"] and len(value["city"]) <= 12
+        assert isinstance(value["visited"], bool) and value["rating"] in (1, 2, 3)
+
+
+def test_an_agent_whose_model_may_call_ends_with_an_answer(result):
+    got = result(PROGRAMS / "tool_agent.py", {"question": "Say hello."})
+    assert 0 <= got["calls"] <= 8 and got["answer"].strip()
+
+
+def test_a_forced_call_is_found_answered_and_in_the_history_of_the_reply(result):
+    got = result(PROGRAMS / "tool_agent_forced.py", {"question": "What is 2 plus 3?"})
+    assert got["said"].startswith('<tool_call>\n{"name": "add", "arguments": {')
+    assert got["calls"] and got["answer"].strip()
+    for (name, arguments), total in zip(got["calls"], got["sums"], strict=True):
+        values = json.loads(arguments)
+        assert name == "add" and set(values) == {"a", "b"} and sum(values.values()) == total
