@@ -149,10 +149,10 @@ def test_constrained_text_satisfies_the_schema(result):
             "rating": {"enum": [1, 2, 3]},
         },
     }  # fmt: skip
-    for question in ("Where is the Eiffel Tower?", "Say hello, in plain words."):
-        value = result(PROGRAMS / "constrained.py", {"question": question, "schema": schema})["value"]
-        assert list(value) == ["city", "visited", "rating"] and len(value["city"]) <= 12
-        assert isinstance(value["visited"], bool) and value["rating"] in (1, 2, 3)
+    value = {"question": "Where is the Eiffel Tower?", "schema": schema}
+    got = result(PROGRAMS / "constrained.py", value)["value"]
+    assert list(got) == ["city", "visited", "rating"] and len(got["city"]) <= 12
+    assert isinstance(got["visited"], bool) and got["rating"] in (1, 2, 3)
 
 
 def test_an_agent_whose_model_may_call_ends_with_an_answer(result):
