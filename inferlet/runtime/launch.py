@@ -59,6 +59,7 @@ class _Process:
         self._on_launch: asyncio.Future[m.Launch] | None = None
         self._inbox: Inbox | None = None
         self._main: asyncio.Task | None = None
+        self._failure: BaseException | None = None  # of taking what the hub sent
         self._has_ended = False
 
     async def live(self) -> None:
@@ -66,8 +67,20 @@ class _Process:
         self._on_launch = loop.create_future()
         self._main = asyncio.current_task()
         self._wire = Wire(self._fd, self._on_frame, self._on_end)
-        self._app = App(await self._on_launch)
+        try:
+            launch = await self._on_launch
+        except asyncio.CancelledError:
+            return self._say_failure()
+        self._app = App(launch)
         await self._end(await self._app.run())
+
+    def _say_failure(self) -> None:
+        """The last word of a process that could not take its Launch."""
+        if self._failure is None:
+            return  # the hub is gone: nobody would read it
+        kind = type(self._failure).__name__
+        Outbox(self._wire.write).close(m.Raised(kind, str(self._failure), ""))
+        self._wire.drain()
 
     def _start(self, launch: m.Launch) -> None:
         """At once, because frames may follow the first without a pause."""
@@ -87,6 +100,8 @@ class _Process:
         if self._has_ended:
             return
         self._has_ended = True
+        if self._failure is not None:
+            last_word = self._app.raised(self._failure)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -113,8 +128,9 @@ class _Process:
             raise ProtocolError("the first frame is no Launch")
         self._start(message)
 
-    def _on_end(self) -> None:
-        """The hub is gone."""
+    def _on_end(self, error: BaseException | None) -> None:
+        """Nothing more is read: the hub is gone, or `error` came up."""
+        self._failure = error
         if self._main and not self._main.done():
             self._main.cancel()
 

@@ -12,12 +12,13 @@ READ_SIZE = 256 << 10
 MAX_UNSENT = 8 << 20  # bytes; beyond, a writer waits for the hub
 
 OnFrame = Callable[[int, bytes], None]
+OnEnd = Callable[[BaseException | None], None]  # why no more is read; None: the hub is gone
 
 
 class Wire:
     """Reads and writes `fd` from the running event loop."""
 
-    def __init__(self, fd: int, on_frame: OnFrame, on_end: Callable[[], None]) -> None:
+    def __init__(self, fd: int, on_frame: OnFrame, on_end: OnEnd) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
         self._reader = frames.FrameReader(frames.MAX_LAUNCH_FRAME)
@@ -70,14 +71,22 @@ class Wire:
 
     def _readable(self) -> None:
         try:
+            if self._read():
+                return
+            error = None
+        except BaseException as raised:  # noqa: BLE001 - for want of memory, above all
+            error = raised
+        self._loop.remove_reader(self._fd)
+        self._on_end(error)
+
+    def _read(self) -> bool:
+        """Reads once; False: the hub is gone."""
+        try:
             data = os.read(self._fd, READ_SIZE)
         except BlockingIOError:
-            return
+            return True
         except OSError:
-            data = b""
-        if not data:
-            self._loop.remove_reader(self._fd)
-            self._on_end()
-            return
+            return False
         for kind, body in self._reader.feed(data):
             self._on_frame(kind, body)
+        return bool(data)

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -345,6 +346,43 @@ def test_the_child_opens_nothing_but_its_loop(start):
 def test_a_value_longer_than_a_frame_is_an_error(start):
     raised = start("def main(): return 'x' * (17 << 20)").end()
     assert (raised.error, "at most" in raised.message) == ("ValueError", True)
+
+
+FILLS_MEMORY = """
+import resource
+from pathlib import Path
+from inferlet import *
+async def main():
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (64 << 20),) * 2)
+    held = []
+    try:
+        while True:
+            held.append(bytearray(1 << 20))
+    except MemoryError:
+        session.send("full")
+    return await session.receive()
+"""
+
+
+def test_a_message_for_which_no_memory_is_left_ends_the_process(start):
+    process = start(FILLS_MEMORY)
+    process.until(m.Send)
+    with suppress(ConnectionError):  # it ends before it has read all
+        process.send(m.Inbox(False, "x" * (8 << 20)))
+    assert process.until(m.Raised).error == "MemoryError"
+
+
+def test_a_frame_that_cannot_be_read_ends_the_process(start):
+    process = start("from inferlet import *\nasync def main(): return await session.receive()")
+    process.socket.sendall(b"\x02\0\0\0\x09x")
+    assert process.end().error == "ProtocolError"
+
+
+def test_a_launch_that_cannot_be_read_is_answered(start, monkeypatch):
+    monkeypatch.setattr(frames, "MAX_LAUNCH_FRAME", 1000)
+    process = start("", input='"' + "x" * 1000 + '"')
+    assert process.end().error == "ProtocolError"
 
 
 def test_frames_that_follow_the_launch_at_once_are_kept(start):
