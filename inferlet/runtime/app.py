@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import source
 from ipc import messages as m
+
+MAX_MEMBERS = 10  # errors of a group that are named
 
 
 class App:
@@ -41,8 +43,19 @@ class App:
     def raised(self, error: BaseException) -> m.Raised:
         """The terminal message for an error, with the user's own frames."""
         message = _text_of(error)
+        if isinstance(error, BaseExceptionGroup):
+            message = "\n".join([message, *self._members(error)])
         trace = source.own_frames(error, self._filenames)
         return m.Raised(type(error).__name__, message, _encodable(trace))
+
+    def _members(self, group: BaseExceptionGroup) -> Iterator[str]:
+        """A line for each error in a group: its own text says only how many there are."""
+        leaves = list(_leaves(group))
+        for error in leaves[:MAX_MEMBERS]:
+            place = source.own_place(error, self._filenames)
+            yield f"- {type(error).__name__}: {_text_of(error)}" + (f" ({place})" if place else "")
+        if len(leaves) > MAX_MEMBERS:
+            yield f"- and {len(leaves) - MAX_MEMBERS} more"
 
     def _load(self) -> Callable[..., Any]:
         name, text = self._launch.app, self._launch.source
@@ -108,6 +121,10 @@ def _path_of(name: str, modules: dict[str, str]) -> str:
 
 
 def _compile(text: str, filename: str) -> CodeType:
+    before, has_null, _ = text.partition("\0")
+    if has_null:  # Python's own error names no place
+        line = before.count("\n") + 1
+        raise SyntaxError("the source contains a null byte", (filename, line, None, None))
     # Our own `from __future__` lines must not leak into the user's code.
     return compile(text, filename, "exec", dont_inherit=True)
 
@@ -152,7 +169,19 @@ def _culprit(value: Any, path: str, seen: frozenset[int]) -> str:
     if isinstance(value, (list, tuple)):
         places = (_culprit(item, f"{path}[{i}]", seen) for i, item in enumerate(value))
         return next(filter(None, places), "")
-    return f"{type(value).__name__} at {path}"
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns of it too, at a line of ours
+    not_awaited = ", which was not awaited" if inspect.isawaitable(value) else ""
+    return f"{type(value).__name__} at {path}{not_awaited}"
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group that are no groups."""
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for member in error.exceptions:
+        yield from _leaves(member)
 
 
 def _text_of(error: BaseException) -> str:

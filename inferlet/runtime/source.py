@@ -8,7 +8,7 @@ from types import TracebackType
 
 from inferlet.eta.trace import Line, user_line
 
-__all__ = ["Line", "at", "own_frames", "register", "user_line"]
+__all__ = ["Line", "at", "own_frames", "own_place", "register", "user_line"]
 
 
 def at(line: Line) -> str:
@@ -31,6 +31,13 @@ def own_frames(error: BaseException, filenames: Iterable[str]) -> str:
         # The place of a syntax error is in the error, not in a frame.
         text += "".join(traceback.format_exception_only(error)[:-1])
     return text
+
+
+def own_place(error: BaseException, filenames: Iterable[str]) -> str:
+    """`app.py:14`, the innermost line of `filenames` that `error` passed; empty: none."""
+    wanted = set(filenames)
+    lines = [(f.filename, f.lineno) for f in _frames(error.__traceback__) if f.filename in wanted]
+    return at(lines[-1]) if lines else ""
 
 
 def _frames(trace: TracebackType | None) -> traceback.StackSummary:

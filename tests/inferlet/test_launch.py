@@ -348,6 +348,43 @@ def test_a_value_longer_than_a_frame_is_an_error(start):
     assert (raised.error, "at most" in raised.message) == ("ValueError", True)
 
 
+def test_the_errors_of_a_task_group_are_named_with_their_places(start):
+    source = """
+import asyncio
+async def fail(i):
+    raise ValueError(f"number {i}")
+async def main():
+    async with asyncio.TaskGroup() as group:
+        for i in range(12):
+            group.create_task(fail(i))
+"""
+    lines = start(source).end().message.splitlines()
+    assert lines[:2] == [
+        "unhandled errors in a TaskGroup (12 sub-exceptions)", "- ValueError: number 0 (app.py:4)",
+    ]  # fmt: skip
+    assert lines[-2:] == ["- ValueError: number 9 (app.py:4)", "- and 2 more"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("asyncio.sleep(0)", "coroutine at main's value['x'], which was not awaited"),
+        ("asyncio.get_event_loop().create_future()", "Future at main's value['x'], which was not"),
+    ],
+)
+def test_a_value_that_was_not_awaited_is_called_so(start, value, words):
+    process = start(f"import asyncio\nasync def main(): return {{'x': {value}}}")
+    assert words in process.end().message
+    assert process.printed == []
+
+
+def test_a_null_byte_in_the_source_is_told_with_its_line(start):
+    raised = start("def main(): pass\nx = '\0'\n", app="null.py").end()
+    assert (raised.error, raised.message) == (
+        "SyntaxError", "the source contains a null byte (null.py, line 2)",
+    )  # fmt: skip
+
+
 FILLS_MEMORY = """
 import resource
 from pathlib import Path
