@@ -3,31 +3,70 @@
 import os
 import sys
 
-INTERRUPTED, PIPE_CLOSED = 130, 141
+from pie_cli.usage import UsageError
+
+ENGINE_FAILED, INTERRUPTED, PIPE_CLOSED = 3, 130, 141
 HELP = {"-h", "--help"}
 
 
 def main() -> None:
     """Entry point of the program."""
-    sys.exit(command(sys.argv[1:]))
+    open_missing_streams()
+    code = command(sys.argv[1:])
+    drop_unwritten()
+    sys.exit(code)
 
 
 def command(arguments: list[str]) -> int:
     """Run one verb; its exit code."""
     try:
+        refuse_undecodable(arguments)
         code = _run(arguments[1:]) if is_run(arguments) else _any_verb(arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output is gone; a flush at exit must not fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return PIPE_CLOSED  # whoever read our output is gone
     except Exception as error:  # noqa: BLE001 - nothing may end as a bare traceback
         from pie_cli.failures import explain
 
-        return explain(error)
+        try:
+            return explain(error)
+        except OSError:  # stderr cannot be written: nobody can be told
+            return ENGINE_FAILED
+
+
+def open_missing_streams() -> None:
+    """What the caller has closed leads nowhere; no file opened later may take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        os.set_inheritable(number, True)
+        setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def drop_unwritten() -> None:
+    """Forget what a stream could not take: a flush at exit must not fail once more."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def refuse_undecodable(arguments: list[str]) -> None:
+    """Words that are not UTF-8 could not be sent to an engine. Raises UsageError."""
+    for word in arguments:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(word).decode(errors="backslashreplace")
+            raise UsageError(f"`{shown}` is not UTF-8") from None
 
 
 def is_run(arguments: list[str]) -> bool:

@@ -1,5 +1,6 @@
 """Errors that end a command, as messages and exit codes. What is not known here is a bug."""
 
+import errno
 import re
 import sys
 import traceback
@@ -8,6 +9,10 @@ from pie_cli.output import error
 from pie_cli.usage import UsageError
 
 USAGE, ENGINE_FAILED, INTERRUPTED = 2, 3, 130
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_FORBIDDEN = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 def explain(failure: Exception) -> int:
@@ -15,7 +20,7 @@ def explain(failure: Exception) -> int:
     if isinstance(failure, UsageError):
         error(str(failure), failure.hint)
         return USAGE
-    for explain_some in (_of_engine, _of_store, _of_command_tree):
+    for explain_some in (_of_engine, _of_store, _of_command_tree, _of_machine):
         code = explain_some(failure)
         if code is not None:
             return code
@@ -42,6 +47,19 @@ def _of_store(failure: Exception) -> int | None:
         return None
     error(str(failure), failure.hint)
     return failure.exit_code
+
+
+def _of_machine(failure: Exception) -> int | None:
+    if not isinstance(failure, OSError):
+        return None
+    if failure.filename is None and failure.errno in _NO_ROOM:
+        error(f"cannot write the output: {failure.strerror}")
+        return ENGINE_FAILED
+    if failure.filename is not None and failure.errno in _NO_ROOM | _FORBIDDEN:
+        hint = "pie keeps its files in `PIE_HOME`: set it to a folder that you may write"
+        error(f"cannot use `{failure.filename}`: {failure.strerror}", hint)
+        return ENGINE_FAILED
+    return None
 
 
 def _of_command_tree(failure: Exception) -> int | None:

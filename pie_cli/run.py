@@ -58,7 +58,7 @@ def make_runs(options: Namespace, value: dict[str, Any], files: dict[str, bytes]
         own = value if options.copies is None else {**value, "_copy": copy}
         several = options.name and (options.copies or 1) > 1
         name = f"{options.name}-{copy}" if several else options.name
-        text = json.dumps(own, ensure_ascii=False)
+        text = json.dumps(own)  # ASCII: half a surrogate pair has no UTF-8
         runs.append(
             c.Run(
                 copy, app, source, modules, text, files, name, options.timeout, options.detach,

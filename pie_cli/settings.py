@@ -55,7 +55,12 @@ class EngineFolder:
 
 def home() -> Path:
     """PIE_HOME, or ~/.pie."""
-    return Path(os.path.abspath(Path(os.environ.get("PIE_HOME") or "~/.pie").expanduser()))
+    path = os.environ.get("PIE_HOME") or "~/.pie"
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the value of `PIE_HOME` is not UTF-8") from None
+    return Path(os.path.abspath(Path(path).expanduser()))
 
 
 def keep_alive() -> float:

@@ -107,6 +107,8 @@ def enter_environment() -> None:
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log."""
+    """The last line of a log, or why it is empty."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it wrote nothing"
+    if lines:
+        return lines[-1]
+    return "it wrote nothing" if os.statvfs(log).f_bavail else "the disk is full"

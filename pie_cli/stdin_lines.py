@@ -4,6 +4,8 @@ import codecs
 import os
 from collections import deque
 
+from pie_cli.usage import UsageError
+
 MAX_WAITING = 1000  # messages that a process may have untaken
 MAX_LINE = 16 << 20  # characters
 _READ_SIZE = 64 << 10
@@ -59,7 +61,10 @@ class StdinLines:
                 self._lines.append(self._partial)
                 self._partial = ""
         elif len(self._partial) > MAX_LINE:
-            raise ValueError(f"a line of stdin is longer than {MAX_LINE:,} characters")
+            raise UsageError(
+                f"a line of stdin is longer than {MAX_LINE:,} characters",
+                "`--no-stdin` leaves stdin alone, `--file NAME=PATH` attaches what is large",
+            )
 
     def next(self) -> str | None:
         """The next line, when there is one and every process has room for it."""
