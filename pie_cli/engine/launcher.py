@@ -145,7 +145,8 @@ class Launcher:
             raise LaunchError("the zygote is not running")
         child = self._take_spare() if _are_default(limits) else None
         child = child or self._order(limits)
-        self._refill()
+        with contextlib.suppress(OSError):  # no descriptors: the launch has its own
+            self._refill()
         return child.launched
 
     def _take_spare(self) -> _Child | None:

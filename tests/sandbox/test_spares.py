@@ -1,6 +1,7 @@
 """Processes that are launched ahead: used in order, replaced, and never in the way."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,6 +56,21 @@ def test_other_limits_get_a_process_of_their_own(arena: Arena):
 
 def test_a_spare_has_the_limits_it_is_used_with(arena: Arena):
     assert arena.outcome("open_many_descriptors", {}, Limits()).outcome == "blocked"
+
+
+def test_a_launch_does_without_a_new_spare_when_descriptors_run_out(arena: Arena, monkeypatch):
+    def none_left(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def scenario():
+        oldest, _ = await until_known(arena)
+        with monkeypatch.context() as patch:
+            patch.setattr("pie_cli.engine.launcher.socket.socketpair", none_left)
+            started = await arena.start("exit_with", {"code": 5}, Limits())
+            assert started is oldest
+        return (await arena.finish(started)).exit.status
+
+    assert arena.run(scenario()) == 5
 
 
 def test_spares_that_ended_are_passed_over(arena: Arena):
