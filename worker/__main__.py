@@ -17,6 +17,10 @@ import sys  # noqa: E402
 from types import FrameType  # noqa: E402
 from typing import TYPE_CHECKING  # noqa: E402
 
+# Before torch loads OpenMP: its threads wait for each other by spinning, which on cores that they
+# share with inferlets keeps the very thread from running that they wait for.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
 from ipc import messages as m  # noqa: E402
 from ipc.codec import PROTOCOL_VERSION  # noqa: E402
 from ipc.transport import ZmqLink  # noqa: E402

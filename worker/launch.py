@@ -97,7 +97,6 @@ class Launcher:
     def launch(self, wave: Wave) -> Launched:
         self.rings.flush()
         self.swap_space.carry_out(wave.moves)
-        self.model.copy_pages(wave.copies)
         starting = [segment for segment in wave.segments if segment.fire.work is None]
         self._run_prologues(starting)
         self._read_tokens(starting)

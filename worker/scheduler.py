@@ -245,7 +245,7 @@ class Scheduler:
     def _fill(self, ready: list[Fire], relaxed: bool) -> Wave:
         self.without_pages.clear()
         self._relaxed, self._futile = relaxed, 0
-        wave = Wave(self.waves + 1, [], [], [])
+        wave = Wave(self.waves + 1, [], [])
         self._begin_starved(wave, ready)
         decodes, prompts = [], []
         for fire in ready:
@@ -332,7 +332,7 @@ class Scheduler:
             working_set.last_wave = wave.number
             copies = working_set.extend(rows_of[place], skipped[place] if skipped else 0)
             if copies:
-                wave.copies += copies
+                self.state.swap.copy(copies)
         return True
 
     def _goes_on(self, wave: Wave, fire: Fire) -> bool:

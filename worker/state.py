@@ -378,8 +378,7 @@ class Segment:
 class Wave:
     number: int
     segments: list[Segment]
-    copies: list[tuple[int, int]]  # pages to copy first: (source, destination)
-    moves: list[tuple[Move, int, int]]  # to and from host memory, in order, before the copies
+    moves: list[tuple[Move, int, int]]  # of pages, to be carried out first, in order
 
 
 @dataclass(eq=False)

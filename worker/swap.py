@@ -5,6 +5,8 @@
 
 Full frozen pages are saved once for all sequences that share them, and are shared again when they
 come back. Moves are carried out in order, before anything else of the next wave touches a page.
+Copies of shared pages are among them: the source may be given up, and brought back into, by a later
+move of the same wave.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ class Move(Enum):
     OUT = "out"  # page -> slot
     IN = "in"  # slot -> page
     DROP = "drop"  # what the slot holds is not needed any more
+    COPY = "copy"  # page -> page, of the pool
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +42,7 @@ class Swap:
     def __init__(self, pool: PagePool, capacity: int) -> None:
         self.pool = pool
         self.capacity = capacity
-        self.moves: list[tuple[Move, int, int]] = []  # (kind, page, slot), to be carried out
+        self.moves: list[tuple[Move, int, int]] = []  # (kind, page, slot or page)
         self.num_used = 0
         self._by_page: dict[tuple[int, int], Saved] = {}  # full ones, by page and generation
         self._free: list[int] = []
@@ -115,6 +118,10 @@ class Swap:
                 self._free.append(one.slot)
                 self.num_used -= 1
                 self.moves.append((Move.DROP, one.page, one.slot))
+
+    def copy(self, copies: Sequence[tuple[int, int]]) -> None:
+        """(source, destination): what pages hold now, after the moves before this."""
+        self.moves += [(Move.COPY, source, target) for source, target in copies]
 
     def take_moves(self) -> list[tuple[Move, int, int]]:
         moves, self.moves = self.moves, []

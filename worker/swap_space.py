@@ -34,6 +34,8 @@ class SwapSpace:
                 self._slots.update((slot, (saved, place)) for place, slot in enumerate(slots))
             elif kind is Move.IN:
                 self._bring_back(pages, slots)
+            elif kind is Move.COPY:
+                self.model.copy_pages(list(zip(pages, slots)))
             else:
                 for slot in slots:
                     del self._slots[slot]

@@ -251,10 +251,9 @@ class Script:
             rows = f"{start + segment.start}:{start + segment.stop}"
             parts.append(f"{names[fire.process, fire.pipeline.number]}[{rows}]")
         self._finish(wave)
-        moves = [f"{kind.value} {page}" for kind, page, _ in wave.moves if kind is not Move.DROP]
-        copies = [f"copies {source}->{target}" for source, target in wave.copies]
+        moves = [_in_words(*move) for move in wave.moves if move[0] is not Move.DROP]
         free = f"free {self.state.pool.num_free}"
-        text = "  ".join([" ".join(parts), *moves, *copies, free, *waiting])
+        text = "  ".join([" ".join(parts), *moves, free, *waiting])
         self.lines.append(f"wave {wave.number}  {text}")
         return True
 
@@ -269,3 +268,7 @@ class Script:
             if fire.lanes is None:
                 fire.lanes = Lanes([0] * fire.num_rows, fire.pass_.spec.indptr)
             settle.commit(self.state, fire)
+
+
+def _in_words(kind: Move, page: int, slot: int) -> str:
+    return f"copies {page}->{slot}" if kind is Move.COPY else f"{kind.value} {page}"
