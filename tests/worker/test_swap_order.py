@@ -1,9 +1,11 @@
 """Pages that are copied, given up and brought back into within one wave hold what they should."""
 
+from types import SimpleNamespace
+
 import torch
 
 from worker.model import load
-from worker.pages import Account, PagePool
+from worker.pages import PagePool
 from worker.swap import Swap
 from worker.swap_space import SwapSpace
 from worker.working_set import WorkingSet
@@ -16,7 +18,7 @@ def test_a_shared_page_is_copied_before_another_sequence_comes_back_into_it() ->
     model.allocate(4)
     pool = PagePool(4, PAGE)  # pages 1, 2, 3
     swap, space = Swap(pool, 8), SwapSpace(model)
-    account = Account()
+    account = SimpleNamespace(pages=0)
 
     def settle() -> None:
         space.carry_out(swap.take_moves())
