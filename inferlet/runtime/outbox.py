@@ -35,6 +35,11 @@ class Outbox:
 
     def message(self, message: m.FromInferlet) -> None:
         """For the hub, behind all that was printed before."""
+        if (length := _length(message)) > FRAME_ROOM:
+            # Not encoded at all: msgspec crashes where memory ends while it does.
+            raise ValueError(
+                f"a message of {length} characters; at most {FRAME_ROOM} bytes travel in one piece"
+            )
         body = codec.encode(message)
         if len(body) > FRAME_ROOM:
             raise ValueError(
@@ -102,6 +107,14 @@ def check_cell(nbytes: int, what: str) -> None:
     """InferletError when a cell is too large to be put by the host."""
     if nbytes + COMMAND_OVERHEAD > FRAME_ROOM:
         raise InferletError(f"{what}: a cell of {nbytes} bytes; the host puts at most {FRAME_ROOM}")
+
+
+def _length(message: m.FromInferlet) -> int:
+    """Characters of what the app gave: no more than its bytes."""
+    match message:
+        case m.Send(_, text) | m.Returned(text):
+            return len(text)
+    return 0
 
 
 def _parts(commands: list[m.Command]) -> list[list[m.Command]]:

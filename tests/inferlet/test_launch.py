@@ -410,6 +410,19 @@ def test_a_message_for_which_no_memory_is_left_ends_the_process(start):
     assert process.until(m.Raised).error == "MemoryError"
 
 
+def test_a_value_that_leaves_no_memory_to_encode_it_is_an_error(start):
+    source = """
+import resource
+from pathlib import Path
+def main():
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (220 << 20),) * 2)
+    return "x" * (100 << 20)
+"""
+    raised = start(source).end()
+    assert (raised.error, "at most" in raised.message) == ("ValueError", True)
+
+
 def test_a_frame_that_cannot_be_read_ends_the_process(start):
     process = start("from inferlet import *\nasync def main(): return await session.receive()")
     process.socket.sendall(b"\x02\0\0\0\x09x")
