@@ -310,12 +310,12 @@ def entropy_from_logprobs(p: Tensor, lp: Tensor) -> Tensor:
 
 
 def gumbel(state: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """Standard Gumbel draws."""
+    """Standard Gumbel draws; state is u32 `[2]`: key and counter, and draws advance neither."""
     return record("gumbel", state, shape=shape_argument("gumbel", shape))
 
 
 def normal(state: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """Standard normal draws."""
+    """Standard normal draws; state as for `gumbel`."""
     return record("normal", state, shape=shape_argument("normal", shape))
 
 
@@ -340,7 +340,7 @@ def gather(src: Tensor, idx: Any) -> Tensor:
 
 
 def gather_row(src: Tensor, idx: Tensor) -> Tensor:
-    """`src[i, idx[i]]`; zero or False out of range."""
+    """`src[i, idx[i]]` for src `[m,n]`; zero or False out of range."""
     return record("gather_row", src, idx)
 
 
