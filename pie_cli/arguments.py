@@ -105,10 +105,11 @@ def _decode(data: bytes, where: str) -> str:
         raise UsageError(f"{where} is not UTF-8: {error}") from None
 
 
-def read_file(path: str, option: str) -> bytes:
-    """A whole file that an option names."""
+def read_file(path: str, option: str, limit: int = -1) -> bytes:
+    """A file that an option names: all of it, or no more than `limit` bytes."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            return file.read(limit)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"`{option}` cannot read `{path}`: {reason}") from None
@@ -129,10 +130,13 @@ def read_files(pairs: Sequence[str]) -> dict[str, bytes]:
                 f"`--file {pair}` is too large: {size:,} bytes, where {left:,} are left",
                 f"the files of one launch may have {MAX_FILES >> 20} MiB together",
             )
-        files[name] = read_file(path, "--file")
+        files[name] = read_file(path, "--file", left + 1)
         left -= len(files[name])
-    if left < 0:  # one grew while it was read
-        raise UsageError(f"the files are larger than {MAX_FILES >> 20} MiB together")
+        if left < 0:  # a device, or it grew while it was read
+            raise UsageError(
+                f"`--file {pair}` is too large",
+                f"the files of one launch may have {MAX_FILES >> 20} MiB together",
+            )
     return files
 
 

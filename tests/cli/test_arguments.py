@@ -64,6 +64,12 @@ def test_files_are_read_whole_and_limited_together(tmp_path, monkeypatch):
         read_files(pairs)
 
 
+def test_a_device_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(arguments, "MAX_FILES", 1 << 20)
+    with pytest.raises(UsageError, match="`--file x=/dev/zero` is too large"):
+        read_files(["x=/dev/zero"])
+
+
 @pytest.mark.parametrize("pair", ["doc", "=x", "doc=", "doc=/no/such", "doc=/"])
 def test_a_file_that_cannot_be_attached_is_refused(pair):
     with pytest.raises(UsageError):
