@@ -62,7 +62,8 @@ class RunLoop:
         idle = True
         while message := self._connection.receive():
             idle = False
-            self._handle(message)
+            if not self._is_of_detached(message):
+                self._handle(message)
         if ended and idle:
             raise self._connection.lost()
         self._feed_stdin()
@@ -79,6 +80,11 @@ class RunLoop:
             self._stdin.read()
 
     # ---- what the hub says
+
+    def _is_of_detached(self, message: c.FromHub) -> bool:
+        """What a detached process says at once may still come with the word of its launch."""
+        copy = self._by_process.get(getattr(message, "process", None))
+        return copy is not None and copy.run.detach
 
     def _handle(self, message: c.FromHub) -> None:
         match message:

@@ -6,6 +6,7 @@ inferlets and the worker say to each other.
 
 import asyncio
 import re
+import resource
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -23,6 +24,8 @@ from pie_cli.sandbox import selftest
 
 FIRST_CLIENT_SECONDS = 60.0  # that an engine waits for its first client, at least
 FAREWELL_SECONDS = 0.2  # in which inferlets may hear that the worker is lost
+MAX_PROCESSES = 2000  # that live at once; each has some megabytes of its own
+DESCRIPTORS_EACH = 4  # of the hub, at most: a process has two, and its client one
 ZYGOTE_STARTS = 3  # in a row that may fail before the engine gives up
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -65,6 +68,8 @@ class Hub:
         self._by_id: dict[str, Process] = {}  # those whose end was not told yet
         self._by_number: dict[int, Process] = {}  # those that may still exist
         self._last_number = 0
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // DESCRIPTORS_EACH
+        self._max_processes = min(MAX_PROCESSES, most)
         self._ready: m.Ready | None = None
         self._worker_up, self._zygote_up = asyncio.Event(), asyncio.Event()
         self._sandbox = ""
@@ -151,15 +156,8 @@ class Hub:
             self.tell(client, self._progress)
 
     def _run(self, client: Client, run: c.Run) -> None:
-        if run.name is not None and not _NAME.fullmatch(run.name):
-            hint = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit"
-            text = f"`{run.name}` cannot be a process's name"
-            self.tell(client, c.Refused(run.request, text, hint))
-            return
-        if run.name in self._by_id:
-            text = f"the name `{run.name}` is in use by a live process"
-            hint = f"choose another, or end that process: `pie kill {run.name}`"
-            self.tell(client, c.Refused(run.request, text, hint))
+        if reason := self._refusal(run):
+            self.tell(client, c.Refused(run.request, *reason))
             return
         self._last_number += 1
         number = self._last_number
@@ -167,6 +165,19 @@ class Hub:
         self._by_id[process.id] = self._by_number[number] = process
         self._wait_for_idleness()
         self._spawn(self._launch(process))
+
+    def _refusal(self, run: c.Run) -> tuple[str, str] | None:
+        """Why it cannot be launched, and what to do about it."""
+        if run.name is not None and not _NAME.fullmatch(run.name):
+            hint = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit"
+            return f"`{run.name}` cannot be a process's name", hint
+        if run.name in self._by_id:
+            hint = f"choose another, or end that process: `pie kill {run.name}`"
+            return f"the name `{run.name}` is in use by a live process", hint
+        if len(self._by_number) >= self._max_processes:
+            text = f"the engine has {self._max_processes} live processes, as many as it may have"
+            return text, "launch fewer at once, or end some: `pie ps`, `pie kill ID`"
+        return None
 
     def _new_id(self, app: str, number: int) -> str:
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", PurePath(app).stem).strip("-._")[:40] or "app"
