@@ -12,7 +12,7 @@ class Config:
     """How the engine schedules. Seconds unless another unit is named."""
 
     row_budget: int = 2048  # rows of one wave
-    short_rows: int = 64  # a fire with at most so many rows left is not held up by a long one
+    short_rows: int = 128  # a fire with at most so many rows left is not held up by a long one
     decode_rows: int = 8  # a fire with at most so many is a decode
     min_chunk: int = 16  # a long pass is not cut finer
     max_embed_length: int = 8192

@@ -253,14 +253,13 @@ class Scheduler:
             (decodes if is_decode else prompts).append(fire)
         left = self.row_budget
         pace = self._pace(len(decodes), len(prompts)) if decodes and prompts else left
-        short, long = self._split(prompts, min(self.short_rows, pace))
+        short, long = self._split(prompts, self.short_rows)
         reserve = min(self.long_share, pace) if long else 0
         for fire in decodes:
             if left - reserve >= self._remaining(fire):
                 left -= self._add(wave, fire, self.decode_rows)
-        if wave.segments:
-            left = min(left, pace)
-        self._add_prompts(wave, short, long, left, reserve)
+        # Short prompts keep to no pace: each holds the others up once, and then decodes with them.
+        self._add_prompts(wave, short, long, left, reserve, pace if wave.segments else left)
         return wave
 
     def _pace(self, num_decodes: int, num_prompts: int) -> int:
@@ -276,12 +275,13 @@ class Scheduler:
         return short, long
 
     def _add_prompts(
-        self, wave: Wave, short: list[Fire], long: list[Fire], left: int, reserve: int
+        self, wave: Wave, short: list[Fire], long: list[Fire], left: int, reserve: int, pace: int
     ) -> None:
-        """Fills `left` rows; `reserve` of them are for the long ones."""
+        """Fills `left` rows; `reserve` of them are for the long ones, which get `pace` at most."""
         for fire in short:
             if left - reserve >= self._remaining(fire):
                 left -= self._add(wave, fire, self.short_rows)
+        left = min(left, pace)
         for fire in sorted(long, key=_long_order):
             if left >= self.min_chunk:
                 left -= self._add(wave, fire, left)
