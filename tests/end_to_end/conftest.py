@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+PROGRAMS = ROOT / "tests/inferlet/programs"  # of the contract, shared with the faster tiers
 Pie = Callable[..., subprocess.CompletedProcess]
 
 

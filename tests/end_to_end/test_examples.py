@@ -55,7 +55,7 @@ def test_completion_tokens_equal_transformers(pie, reference):
 def test_streaming_chat_arrives_in_pieces_and_continues_the_same_state(pie, reference):
     value = {"system": "You answer briefly.", "user": "Name a colour.", "max_tokens": 24}
     done = pie(
-        "run", PROGRAMS / "streaming_chat.py", "--events", "--input", json.dumps(value),
+        "run", PROGRAMS / "stream_chat.py", "--events", "--input", json.dumps(value),
         stdin="Another one?\nbye\n",
     )  # fmt: skip
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -81,30 +81,30 @@ def frozen_by_replay(tokenizer, value: dict, pieces: list[str]) -> int:
 
 
 def test_equal_seeds_give_equal_text_and_other_seeds_other_text(result):
-    first = result(PROGRAMS / "nucleus.py", {**STORY, "seed": 3})
-    assert result(PROGRAMS / "nucleus.py", {**STORY, "seed": 3}) == first
-    assert result(PROGRAMS / "nucleus.py", {**STORY, "seed": 4}) != first
+    first = result(PROGRAMS / "top_p.py", {**STORY, "seed": 3})
+    assert result(PROGRAMS / "top_p.py", {**STORY, "seed": 3}) == first
+    assert result(PROGRAMS / "top_p.py", {**STORY, "seed": 4}) != first
 
 
 def test_top_p_of_zero_is_greedy(result):
-    sampled = result(PROGRAMS / "nucleus.py", {**STORY, "top_p": 0, "temperature": 1})
+    sampled = result(PROGRAMS / "top_p.py", {**STORY, "top_p": 0, "temperature": 1})
     assert sampled["tokens"] == result(PROGRAMS / "greedy.py", STORY)["tokens"]
 
 
 def test_best_of_n_computes_the_prompt_once_and_scores_the_best(result, reference):
     value = {"prompt": "Tell me a joke.", "max_tokens": 16, "n": 4}
-    got = result(PROGRAMS / "best_of_n.py", value)
+    got = result(PROGRAMS / "best_of.py", value)
     chat = [{"role": "user", "content": value["prompt"]}]
     ids = reference.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
     assert got["prompt_tokens"] == len(ids["input_ids"]) - 1
-    alone = [result(PROGRAMS / "best_of_n.py", {**value, "n": 1, "seed": i}) for i in range(4)]
+    alone = [result(PROGRAMS / "best_of.py", {**value, "n": 1, "seed": i}) for i in range(4)]
     best = max(alone, key=lambda r: r["score"])
     assert got["text"] == best["text"]
     assert got["score"] == pytest.approx(best["score"], abs=1e-3)
 
 
 def test_equal_seeds_in_all_branches_give_equal_branches(result, app):
-    source = (PROGRAMS / "best_of_n.py").read_text()
+    source = (PROGRAMS / "best_of.py").read_text()
     same = source.replace('input.get("seed", 0) + i', 'input.get("seed", 0)').replace(
         "score, ids = max(await", "branches = list(await"
     )

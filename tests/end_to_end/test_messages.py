@@ -8,7 +8,7 @@ from ipc import client as c
 from ipc.messages import ProcessStats
 from pie_cli import settings
 from pie_cli.client import connect
-from tests.bench.pie_engine import GREEDY
+from tests.bench.pie_engine import generate
 
 pytestmark = pytest.mark.model
 TOKENS = 60
@@ -16,7 +16,7 @@ TOKENS = 60
 
 @pytest.fixture
 def connection(home, monkeypatch, pie):
-    assert pie("run", "inferlets/hello.py").returncode == 0  # an engine is up
+    assert pie("run", "inferlets/completion.py").returncode == 0  # the engine has reported a wave
     monkeypatch.setenv("PIE_HOME", str(home))
     connection = connect(settings.engine_folder("smollm2"))
     yield connection
@@ -37,15 +37,8 @@ def counters(connection) -> ProcessStats:
 
 def decode(connection, processes: int) -> None:
     """Greedy decoding of TOKENS tokens by so many processes at once."""
-    for i in range(processes):
-        value = f'{{"prompt": [{100 + i}, 5, 6], "new": {TOKENS}}}'
-        connection.send(c.Run(i, "greedy.py", GREEDY, {}, value, {}))
-    left = processes
-    while left:
-        connection.wait(None)
-        while message := connection.receive():
-            assert not isinstance(message, c.Error | c.EngineFailed), message
-            left -= isinstance(message, c.Returned)
+    answers = generate(connection, [[100 + i, 5, 6] for i in range(processes)], TOKENS)
+    assert [len(tokens) for tokens in answers] == [TOKENS] * processes
 
 
 @pytest.mark.parametrize("processes", [1, 8])
