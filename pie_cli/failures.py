@@ -33,8 +33,8 @@ def explain(failure: Exception) -> int:
 
 
 def _of_engine(failure: Exception) -> int | None:
-    client = sys.modules.get("pie_cli.client")
-    if client is None or not isinstance(failure, client.EngineLost):
+    connection = sys.modules.get("pie_cli.connection")
+    if connection is None or not isinstance(failure, connection.EngineLost):
         return None
     log = f"its log is `{failure.log}`" if failure.log else ""
     error(str(failure), "; ".join(filter(None, [failure.hint, log])))

@@ -13,7 +13,7 @@ import typer
 from pie_cli.output import error, note, table
 
 if TYPE_CHECKING:
-    from pie_cli.client import Connection
+    from pie_cli.connection import Connection
 
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.02
@@ -94,7 +94,7 @@ def stop() -> int:
 def connections(even_silent: bool = False) -> "Iterator[list[Connection]]":
     """One to each running engine; also to those that do not greet, if asked."""
     from pie_cli import settings
-    from pie_cli.client import connect
+    from pie_cli.connection import connect
 
     engines = [connect(folder, even_silent) for folder in settings.engine_folders()]
     found = [engine for engine in engines if engine]

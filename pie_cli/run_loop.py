@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ipc import client as c
-from pie_cli.client import Connection, EngineLost
+from pie_cli.connection import Connection, EngineLost
 from pie_cli.output import note
 from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines

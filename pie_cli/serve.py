@@ -30,7 +30,7 @@ def serve(
     import asyncio
 
     from pie_cli import cards, settings
-    from pie_cli.client import EngineLost
+    from pie_cli.connection import EngineLost
     from pie_cli.engine.daemon import serve as serve_engine
     from pie_cli.engine.daemon import take_lock
     from pie_cli.engine.hub import HubOptions

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pie_cli import settings
-from pie_cli.client import Connection, EngineLost, connect
+from pie_cli.connection import Connection, EngineLost, connect
 
 CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
 FAILED = 3  # the daemon's exit code when the last line of its log says why

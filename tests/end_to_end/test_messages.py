@@ -7,7 +7,7 @@ import pytest
 from ipc import client as c
 from ipc.messages import ProcessStats
 from pie_cli import settings
-from pie_cli.client import connect
+from pie_cli.connection import connect
 from tests.bench.pie_engine import generate
 
 pytestmark = pytest.mark.model
