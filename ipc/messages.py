@@ -231,7 +231,23 @@ class Engine(_Message, tag=4):
     failure: Failure
 
 
-ToInferlet = Launch | Inbox | InboxClosed | Engine
+class SentTo(_Message, tag=5):
+    """Answer to SendTo: "" when the message is in the other's inbox, else why it is not.
+
+    `outcome`: "", "unknown" (no such live process), "other client", "full".
+    """
+
+    outcome: str
+
+
+class FilePart(_Message, tag=6):
+    """A part of a file that the app asked for; the parts make up `size` bytes."""
+
+    size: int
+    data: bytes
+
+
+ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart
 
 
 class Send(_Message, tag=1):
@@ -264,9 +280,38 @@ class Raised(_Message, tag=5):
     error: str  # the exception's type
     message: str
     traceback: str
+    limit: str = ""  # the limit whose breach it reports, by its key
 
 
-FromInferlet = Send | Receiving | Output | Returned | Raised
+class SendTo(_Message, tag=6):
+    """`session.send_to`: for the inbox of another process. Answered by SentTo, in order."""
+
+    process: str
+    is_json: bool
+    text: str
+
+
+class Received(_Message, tag=7):
+    """The app has received `count` more messages of its inbox."""
+
+    count: int
+
+
+class SendFilePart(_Message, tag=8):
+    """`session.send_file`: a part of a file; parts of one file follow one another."""
+
+    size: int  # of the whole file
+    data: bytes
+    sha256: bytes = b""  # of the whole file, with its last part
+
+
+class ReceivingFile(_Message, tag=9):
+    """The app waits for one more file."""
+
+
+FromInferlet = (
+    Send | Receiving | Output | Returned | Raised | SendTo | Received | SendFilePart | ReceivingFile
+)
 
 # ---- hub -> worker
 

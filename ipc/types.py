@@ -105,6 +105,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     channels: int = 256 << 20
     passes: int = 10_000  # queued
     output: int = 64 << 20
+    messages: int = 20_000  # a second, of all that the process says to the hub
+    inbox: int = 10_000  # messages that it has not received
 
 
 class Operand(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

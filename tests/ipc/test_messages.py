@@ -36,10 +36,12 @@ ENGINE = EngineInfo(1, 32, 100)
 TO_INFERLET = [
     m.Launch("p1", "app.py", "x", {"b": "y"}, "{}", {"f": b"1"}, MODEL, ENGINE),
     m.Inbox(False, "hi"), m.InboxClosed(), m.Engine(Failure(ErrorCode.WORKER_LOST, "gone")),
+    m.SentTo("full"), m.FilePart(3, b"abc"),
 ]  # fmt: skip
 FROM_INFERLET = [
     m.Send(True, "{}"), m.Receiving(), m.Output("stdout", "x"), m.Returned("null"),
-    m.Raised("ValueError", "m", "t"),
+    m.Raised("ValueError", "m", "t", "pages"), m.SendTo("p2", True, "1"), m.Received(3),
+    m.SendFilePart(2, b"ab", b"\x01" * 32), m.ReceivingFile(),
 ]  # fmt: skip
 
 
