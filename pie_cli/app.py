@@ -2,7 +2,7 @@
 
 import typer
 
-from pie_cli import check, inspect, models, ps, run, run_options, serve
+from pie_cli import check, config_verbs, inspect, models, new, ps, run, run_options, serve
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -22,7 +22,9 @@ app.command()(ps.kill)
 app.command()(ps.stop)
 app.command()(check.check)
 app.command()(inspect.inspect)
+app.command()(new.new)
 app.add_typer(models.app, name="models", rich_help_panel=None)
+app.add_typer(config_verbs.app, name="config", rich_help_panel=None)
 
 
 @app.command()

@@ -77,14 +77,15 @@ def stdin_lines(used: bool) -> "StdinLines":
 
 def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") -> int:
     """Launch and stay to the end; the exit code."""
-    from pie_cli import settings
+    from pie_cli import config
     from pie_cli.run_loop import RunLoop
     from pie_cli.screen import make_screen
     from pie_cli.starting import find_or_start
 
     screen = make_screen(options)
-    keep_alive = settings.keep_alive() if options.keep_alive is None else options.keep_alive
-    connection = find_or_start(options.model, keep_alive, screen.starting)
+    keep_alive = config.value("engine.keep_alive", options.keep_alive)
+    model = config.value("run.model", options.model)
+    connection = find_or_start(model, keep_alive, screen.starting)
     try:
         loop = RunLoop(connection, runs, screen, stdin)
         code = loop.run()

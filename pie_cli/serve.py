@@ -20,8 +20,8 @@ class Sandbox(str, Enum):
 def serve(
     model: Annotated[str | None, typer.Option(metavar="NAME", help="A model of the store.")] = None,
     sandbox: Annotated[
-        Sandbox, typer.Option(help="`full` refuses to start with less.")
-    ] = Sandbox.auto,
+        Sandbox | None, typer.Option(help="`full` refuses to start with less.")
+    ] = None,
     unsafe_no_sandbox: Annotated[
         bool, typer.Option("--unsafe-no-sandbox", help="Run inferlets that you trust without one.")
     ] = False,
@@ -29,7 +29,7 @@ def serve(
     """Run the engine in the foreground until Ctrl-C; prints one line when it is ready."""
     import asyncio
 
-    from pie_cli import cards, settings
+    from pie_cli import cards, config, settings
     from pie_cli.connection import EngineLost
     from pie_cli.engine.daemon import serve as serve_engine
     from pie_cli.engine.daemon import take_lock
@@ -39,7 +39,9 @@ def serve(
     from pie_cli.starting import enter_environment, prepare
     from pie_cli.usage import UsageError
 
-    facts = resolve(model)
+    chosen = config.value("engine.sandbox", sandbox and sandbox.value)
+    tier = "none" if unsafe_no_sandbox else chosen
+    facts = resolve(config.value("run.model", model))
     folder = settings.engine_folder(facts["name"])
     prepare(folder)
     lock = take_lock(folder)
@@ -52,7 +54,7 @@ def serve(
     options = HubOptions(
         WorkerOptions(settings.worker_module(), facts["name"], facts["path"]),
         folder.hub_address, folder.worker_address, log,
-        "none" if unsafe_no_sandbox else sandbox.value, None,
+        tier, None,
     )  # fmt: skip
     end = asyncio.run(serve_engine(options, folder, print_ready))
     if end.failure:

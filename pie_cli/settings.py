@@ -1,6 +1,7 @@
-"""Where things are, and what the environment sets. Refuses values that it cannot parse.
+"""Where things are. What people set is in `config.py`.
 
     $PIE_HOME/models/  the store        $PIE_HOME/logs/  one log for each engine start
+    $PIE_HOME/files/   what apps sent    $PIE_HOME/config.toml  settings
     RUN/MODEL/         the engine of that model (0700): hub.sock, worker.sock, engine.json, locks
 
 RUN is $XDG_RUNTIME_DIR/pie/HASH or $PIE_HOME/run, whichever socket paths fit into; else a folder
@@ -17,7 +18,6 @@ from pathlib import Path
 
 from pie_cli.usage import UsageError
 
-DEFAULT_KEEP_ALIVE = 300.0  # seconds
 KEPT_LOGS = 20  # for each model
 _MAX_SOCKET_PATH = 107  # bytes, of the kernel's sockaddr_un
 _LONGEST_SOCKET = "worker.sock"
@@ -61,23 +61,6 @@ def home() -> Path:
     except UnicodeEncodeError:
         raise UsageError("the value of `PIE_HOME` is not UTF-8") from None
     return Path(os.path.abspath(Path(path).expanduser()))
-
-
-def keep_alive() -> float:
-    """Seconds that an idle engine stays, from PIE_KEEP_ALIVE."""
-    text = os.environ.get("PIE_KEEP_ALIVE")
-    if not text:
-        return DEFAULT_KEEP_ALIVE
-    try:
-        value = float(text)
-        if not 0 <= value < float("inf"):
-            raise ValueError
-    except ValueError:
-        raise UsageError(
-            f"`PIE_KEEP_ALIVE` is `{text}`, which is no number of seconds",
-            "0 lets the engine leave with the run",
-        ) from None
-    return value
 
 
 def worker_module() -> str:

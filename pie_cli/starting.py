@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pie_cli import settings
+from pie_cli import config, settings
 from pie_cli.connection import Connection, EngineLost, connect
 
 CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
@@ -74,6 +74,7 @@ def _start(folder: settings.EngineFolder, model: str, path: str, keep_alive: flo
     log = settings.new_log(model)
     command = [sys.executable, "-m", "pie_cli.engine.daemon", "--model", model]
     command += ["--model-path", path, "--log", str(log), "--keep-alive", str(keep_alive)]
+    command += ["--sandbox", config.value("engine.sandbox")]
     with log.open("ab") as output:
         daemon = subprocess.Popen(
             command, cwd=_ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=output,

@@ -47,13 +47,6 @@ def test_the_engines_folder_is_for_its_user_alone(tmp_path):
         settings.make_private(link)
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
-def test_a_keep_alive_that_cannot_be_parsed_is_an_error(monkeypatch, text):
-    monkeypatch.setenv("PIE_KEEP_ALIVE", text)
-    with pytest.raises(UsageError, match="PIE_KEEP_ALIVE"):
-        settings.keep_alive()
-
-
 def test_only_so_many_logs_of_a_model_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("PIE_HOME", str(tmp_path))
     monkeypatch.setattr(settings, "KEPT_LOGS", 3)
