@@ -112,16 +112,47 @@ def test_what_cannot_be_enforced_is_refused_by_name_and_place(schema, message):
         Grammar.from_json_schema(schema)
 
 
-def test_annotations_and_unknown_words_assert_nothing():
-    noise = {
-        "title": "t",
-        "default": 1,
-        "examples": [],
-        "$comment": "c",
-        "x-any": 1,
-        "readOnly": True,
-    }
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"frobnicate": 1}, "#"),
+        ({"properties": {"a": {"frobnicate": 1}}}, "#/properties/a"),
+        ({"items": {"anyOf": [{}, {"frobnicate": {}}]}}, "#/items/anyOf/1"),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"frobnicate": True}}}, "#/$defs/x"),
+        ({"not": {"type": "null", "frobnicate": 0}}, "#/not"),
+        ({"oneOf": [{"type": "null"}, {"frobnicate": 0}]}, "#/oneOf/1"),
+        ({"patternProperties": {"^a": {"frobnicate": 0}}}, "#/patternProperties/^a"),
+        ({"$schema": "https://example.org/mine", "frobnicate": 0}, "#"),
+    ],
+)
+def test_an_unknown_word_is_named_with_its_place(schema, path):
+    with pytest.raises(GrammarError) as error:
+        Grammar.from_json_schema(schema)
+    assert f"schema at `{path}`: `frobnicate` is no keyword" in str(error.value)
+
+
+def test_annotations_and_notes_assert_nothing():
+    words = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
+             "$id", "$comment", "x-any", "x-guidance", "_note", "example")  # fmt: skip
+    noise = {word: "t" for word in words}
     assert accepts({"type": "null", **noise, "x-guidance": {"lenient": True}}, "null")
+    assert not accepts({"type": "null", **noise}, "1")
+
+
+@pytest.mark.parametrize("draft", ["draft-04", "draft-06", "draft-07", "draft/2020-12"])
+def test_a_document_that_names_its_draft_may_hold_words_and_formats_that_it_does_not_define(draft):
+    schema = {"$schema": f"http://json-schema.org/{draft}/schema#", "type": "string"}
+    assert accepts({**schema, "frobnicate": 1, "format": "color"}, '"x"')
+    assert not accepts({**schema, "frobnicate": 1, "format": "color"}, "1")
+    assert not accepts({**schema, "format": "date"}, '"x"')
+    with pytest.raises(GrammarError, match="`minLength`"):
+        Grammar.from_json_schema({**schema, "minlength": 1})
+    for defined in ("regex", "iri", "idn-email"):  # by the draft or a later one
+        with pytest.raises(GrammarError, match=f"'{defined}' is not supported"):
+            Grammar.from_json_schema({**schema, "format": defined})
+    with pytest.raises(GrammarError, match="no value"):
+        Grammar.from_json_schema({**schema, "not": {"type": "null"}, "allOf": [{"not": schema}]})
+    assert accepts({**schema, "not": {"format": "date"}}, '"x"')
 
 
 def rows():

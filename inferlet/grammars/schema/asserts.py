@@ -174,31 +174,34 @@ def _not_number(expander: "Expander", place: Place, keyword: str) -> Union:
 
 
 def _string_limits(expander: "Expander", place: Place) -> String | None:
-    del expander
     patterns = tuple(
-        _string_pattern(place, keyword)
+        _string_pattern(expander, place, keyword)
         for keyword in ("pattern", "format") if keyword in place.value
     )  # fmt: skip
+    patterns = tuple(pattern for pattern in patterns if pattern != tree.ANY_TEXT)
     low, high = count(place, "minLength", 0), count(place, "maxLength")
     found = String(patterns, low, high)
     return None if found == String() else found
 
 
-def _string_pattern(place: Place, keyword: str) -> tree.Node:
+def _string_pattern(expander: "Expander", place: Place, keyword: str) -> tree.Node:
     value = place.value[keyword]
     if keyword == "pattern":
         return pattern_of(place, keyword, value)
     found = formats.tree_of(value) if isinstance(value, str) else None
     if found is None:
+        document = expander.document
+        if document.is_declared and not formats.is_defined(value, document.draft):
+            return tree.ANY_TEXT
         names = ", ".join(f"`{name}`" for name in formats.PATTERNS)
         raise refuse(place, "format", f"{value!r} is not supported", f"supported are {names}")
     return found
 
 
 def _not_string(expander: "Expander", place: Place, keyword: str) -> Union:
-    del expander
     if keyword in ("pattern", "format"):
-        return [String((tree.Not(_string_pattern(place, keyword)),))]
+        pattern = _string_pattern(expander, place, keyword)
+        return [] if pattern == tree.ANY_TEXT else [String((tree.Not(pattern),))]
     limit = count(place, keyword)
     if keyword == "minLength":
         return [String(high=limit - 1)] if limit else []

@@ -83,7 +83,9 @@ class Document:
         self.false = Place(False, "#", "")
         _check_depth(root)
         self._root_value = root
-        self.draft = keywords.draft_of(root)
+        declared = keywords.declared_draft(root)
+        self.draft = declared or keywords.NEWEST
+        self.is_declared = declared is not None
         self._walk(root)
         self.root = self.at(root, "#")
 

@@ -112,10 +112,23 @@ class Expander:
                 if not has_local and keyword not in ("then", "else"):
                     has_local = True
                     yield "local"
-            elif keyword in keywords.REFUSED:
-                raise refuse(place, keyword, "is not supported")
-            elif meant := keywords.meant(keyword):
-                raise refuse(place, keyword, "is no keyword", f"write `{meant}`")
+            else:
+                self._check_word(place, keyword)
+
+    def _check_word(self, place: Place, word: str) -> None:
+        """A draft says of itself that unknown words assert nothing; without one, nobody does."""
+        if word in keywords.REFUSED:
+            raise refuse(place, word, "is not supported")
+        if keywords.is_note(word):
+            return
+        if meant := keywords.meant(word):
+            raise refuse(place, word, "is no keyword", f"write `{meant}`")
+        if not self.document.is_declared:
+            raise refuse(
+                place, word, "is no keyword",
+                f"leave it out, call it `x-{word}`, or name a draft in `$schema`: "
+                "each says that it ignores unknown words",
+            )  # fmt: skip
 
     def _part(self, place: Place, part: str, sign: bool) -> Union:
         match part:

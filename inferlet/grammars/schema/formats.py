@@ -90,7 +90,24 @@ PATTERNS = {
     "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
+    # Of OpenAPI: base64, and a hint for forms.
+    "byte": r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?",
+    "password": r"[\s\S]*",
 }
+
+# What the drafts mean by themselves, the oldest with names of its own. A draft says that a format
+# which it does not define asserts nothing; but validators know the names of later drafts too.
+DEFINED = frozenset(
+    ("date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uri-reference", "uri-template",
+     "json-pointer", "date", "time", "idn-email", "idn-hostname", "iri", "iri-reference",
+     "relative-json-pointer", "regex", "duration", "uuid")
+)  # fmt: skip
+_DEFINED_BY_3 = frozenset(("utc-millisec", "color", "style", "phone", "ip-address", "host-name"))
+
+
+def is_defined(name: object, draft: int) -> bool:
+    """Whether the draft, or a later one, gives the format a meaning."""
+    return not isinstance(name, str) or name in DEFINED or (draft == 3 and name in _DEFINED_BY_3)
 
 
 @functools.cache

@@ -43,8 +43,8 @@ APPLICATORS = frozenset(
     ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies")
 )
 
-# Assertions of old drafts and of well-known extensions, which nothing here enforces. Any other
-# unknown word asserts nothing: JSON Schema has it that it is an annotation.
+# Assertions of old drafts and of well-known extensions, which nothing here enforces: refused in
+# every document, since somebody enforces them.
 REFUSED = frozenset(
     ("$dynamicRef", "$recursiveRef", "$recursiveAnchor", "extends", "disallow", "divisibleBy",
      "formatMinimum", "formatMaximum", "formatExclusiveMinimum", "formatExclusiveMaximum",
@@ -52,24 +52,48 @@ REFUSED = frozenset(
      "uniqueItemProperties", "allRequired", "anyRequired", "oneRequired", "patternRequired",
      "prohibited", "deepProperties", "deepRequired", "select", "selectCases", "selectDefault")
 )  # fmt: skip
+
+# Words that never assert: of JSON Schema itself, and of vocabularies that describe forms,
+# documents and code. With `x-`, `_` or `$$` in front, a word is its author's own note.
+ANNOTATIONS = frozenset(
+    ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
+     "$schema", "$id", "$comment", "id", "$defs", "definitions", "$anchor", "$dynamicAnchor",
+     "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema",
+     # OpenAPI, Hyper-Schema
+     "example", "externalDocs", "xml", "discriminator", "nullable", "links", "base", "media",
+     "readonly", "self",
+     # editors and forms
+     "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "enumNames",
+     "defaultSnippets", "deprecationMessage", "errorMessage", "doNotSuggest", "comment",
+     "propertyOrder", "preferredOrder", "hidden", "stability", "ui", "uiSchema",
+     # generators of code
+     "javaType", "javaName", "javaInterfaces", "extendsJavaClass", "tsType", "tsEnumNames",
+     "existingJavaType", "$target", "$default")
+)  # fmt: skip
+NOTES = ("x-", "_", "$$")
 _BY_LOWER = {name.lower(): name for name in ENFORCED}
 
 _DRAFTS = {
     "draft-03": 3, "draft-04": 4, "draft-06": 6, "draft-07": 7, "draft/2019-09": 2019,
     "draft/2020-12": 2020,
 }  # fmt: skip
+NEWEST = 2020
 
 
-def draft_of(root: Any) -> int:
-    """By `$schema`; the newest when it is not given."""
+def declared_draft(root: Any) -> int | None:
+    """The draft that the document names in `$schema`."""
     declared = root.get("$schema") if isinstance(root, dict) else None
-    if isinstance(declared, str):
-        for part, draft in _DRAFTS.items():
-            if part in declared:
-                return draft
-        if "json-schema.org/schema" in declared:
-            return 4  # «the latest» of the years when this was written
-    return 2020
+    if not isinstance(declared, str):
+        return None
+    found = next((draft for part, draft in _DRAFTS.items() if part in declared), None)
+    if found is None and "json-schema.org/schema" in declared:
+        return 4  # «the latest» of the years when this was written
+    return found
+
+
+def is_note(keyword: str) -> bool:
+    """Whether a word asserts nothing in any document."""
+    return keyword in ANNOTATIONS or keyword.startswith(NOTES)
 
 
 def meant(keyword: str) -> str | None:
