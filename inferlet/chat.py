@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _format() -> formats.Format:
+def _format() -> formats.Turns:
     return formats.of(handles.current().vocabulary)
 
 

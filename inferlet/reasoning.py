@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from inferlet import chat
 from inferlet.formats import thinking
-from inferlet.formats.calls.scan import held_from
-from inferlet.formats.stream import CUT, TextStream
+from inferlet.formats.stream import TextStream, held_from, without_stand_ins
 from inferlet.runtime import handles
 from inferlet.runtime.cells import integers
 
@@ -58,10 +57,10 @@ class Decoder:
 
     def _start(self, cue: Sequence[int]) -> None:
         vocabulary = handles.current().vocabulary
-        self._markers = thinking.markers_of(vocabulary)
-        markers = self._markers or ()
-        self._stream = TextStream(vocabulary, markers)
-        places = [_checked(self._stream, cue).rfind(marker) for marker in markers]
+        self._stream = TextStream(vocabulary, thinking.markers_of(vocabulary) or ())
+        self._markers = self._stream.markers
+        text = _checked(self._stream, cue)
+        places = [text.rfind(marker) for marker in self._markers]
         self._starts_inside = bool(places) and places[0] > places[1]
         self.reset()
 
@@ -75,7 +74,7 @@ class Decoder:
     def feed(self, tokens: Sequence[int]) -> AnyEvent:
         """One event. What comes after it is kept for the next feed."""
         fresh = _checked(self._stream, integers(tokens, "`tokens`"))
-        if self._markers is None:
+        if not self._markers:
             return Event.Idle()
         self._text += fresh
         return self._inside(self._markers[1]) if self._is_inside else self._outside()
@@ -95,7 +94,7 @@ class Decoder:
             self._text, self._is_inside = self._text[len(marker) :], False
             return Event.End("".join(self._block))
         end = end if end > 0 else held_from(self._text, (marker,))
-        fresh, self._text = self._text[:end].replace(CUT, ""), self._text[end:]
+        fresh, self._text = without_stand_ins(self._text[:end]), self._text[end:]
         self._block.append(fresh)
         if fresh:
             return Event.Delta(fresh)

@@ -1,37 +1,42 @@
-"""Chat formats, one module a family, and the finder that knows a model's family by its template."""
+"""Chat formats: what a model's own chat template says, cut into turns.
+
+template  renders the template        turns     cuts its renderings into turns
+harmony   replies with channels       chatml    what templates of this family leave open
+thinking  think markers               stream    the text of a reply, for finding markers
+toolbox   turns of tools              calls/    markups of tool calls
+"""
 
 import contextlib
 
 from jinja2.exceptions import TemplateError
 
 from inferlet.errors import InferletError, with_hint
-from inferlet.formats.chatml import ChatML
+from inferlet.formats.turns import Turns
 from inferlet.runtime.tokenizer import Vocabulary
 
-Format = ChatML  # the union of all families
-FAMILIES = (ChatML,)
 
-
-def of(vocabulary: Vocabulary) -> Format:
-    """The format of a model; InferletError when no family fits its chat template."""
+def of(vocabulary: Vocabulary) -> Turns:
+    """The turns of a model; InferletError when its template cannot be cut into turns."""
     if vocabulary.chat_format is None:
-        vocabulary.chat_format = _find(vocabulary)
+        vocabulary.chat_format = _cut(vocabulary)
     return vocabulary.chat_format
 
 
 def warm(vocabulary: Vocabulary) -> None:
     """Makes what a format makes on first use, for all processes that are forked later."""
     # A template that fails here fails again where a program uses it, with the program's lines.
-    with contextlib.suppress(InferletError, TemplateError):
+    with contextlib.suppress(InferletError):
         chat = of(vocabulary)
         for _ in (chat.first_user(""), chat.user(""), chat.assistant(""), chat.cue(), chat.seal()):
             pass
 
 
-def _find(vocabulary: Vocabulary) -> Format:
-    for family in FAMILIES:
-        if family.fits(vocabulary):
-            return family(vocabulary)
-    lack = "a chat template of an unknown family" if vocabulary.template else "no chat template"
+def _cut(vocabulary: Vocabulary) -> Turns:
     hint = "use `chat.prefix() + model.encode(text)` for raw prompts"
-    raise InferletError(with_hint(f"this model has {lack}", hint))
+    if not vocabulary.template:
+        raise InferletError(with_hint("this model has no chat template", hint))
+    try:
+        return Turns(vocabulary)
+    except TemplateError as error:
+        text = f"this model's chat template is no valid Jinja: {error}"
+        raise InferletError(with_hint(text, hint)) from error

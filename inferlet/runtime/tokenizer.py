@@ -43,7 +43,7 @@ class Vocabulary:
         self.template = template
         self.end_ids = end_ids
         added = tokenizer.get_added_tokens_decoder()
-        self._added = {number: token.content for number, token in added.items()}
+        self.added = {number: token.content for number, token in added.items()}
         self.special = frozenset(number for number, token in added.items() if token.special)
         state = json.loads(tokenizer.to_str())
         self._is_byte_level = '"ByteLevel"' in json.dumps(state.get("decoder"))
@@ -94,8 +94,8 @@ class Vocabulary:
         return [bos] if starts or self.config.get("add_bos_token") else []
 
     def _spell(self, token: int) -> bytes | None:
-        if token in self._added:
-            return self._added[token].encode()
+        if token in self.added:
+            return self.added[token].encode()
         spelling = self.tokenizer.id_to_token(token) if 0 <= token < 1 << 32 else None
         if spelling is None:
             return None

@@ -156,9 +156,15 @@ def test_bos_is_in_the_opening_turn_alone(use):
     assert 258 not in chat.user("x") + chat.assistant("y") + chat.cue() + chat.seal()
 
 
-def test_a_template_of_no_known_family_is_an_error_that_helps(use):
+def test_a_template_that_cannot_be_cut_is_an_error_that_helps(use):
     use(byte_vocabulary("{{ messages[0].content }}"))
-    with pytest.raises(InferletError, match="(?s)unknown family.*hint: use `chat.prefix"):
+    with pytest.raises(InferletError, match="(?s)no fixed turns.*hint: write.*`chat.prefix"):
+        chat.user("x")
+    use(byte_vocabulary("{{ messages | length }}" + CHATML))
+    with pytest.raises(InferletError, match="no fixed turns"):
+        chat.user("x")
+    use(byte_vocabulary("{% if %}"))
+    with pytest.raises(InferletError, match="no valid Jinja"):
         chat.user("x")
     use(byte_vocabulary(""))
     with pytest.raises(InferletError, match="no chat template"):

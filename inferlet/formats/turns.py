@@ -1,0 +1,268 @@
+"""Cuts a model's chat template into turns: the fillers of the contract's section 3.
+
+The template is rendered with known contents, and the text between them tells its turns apart.
+Nothing is written by hand for a family, so default system turns, trimmed text, dates and dropped
+reasoning are the template's. Each turn is cut at the side where it meets a turn that is known.
+
+    opening   all before the first user's text: BOS, a default or a given system turn
+    K         [user, assistant] as a later turn finds them: what `user(text)` follows
+    closing   what a template adds after the last turn when no reply is asked for; in no turn
+
+Refuses templates whose turns read differently once later ones follow.
+"""
+
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from inferlet.errors import InferletError, with_hint
+from inferlet.formats import harmony
+from inferlet.formats.template import Message, Template
+from inferlet.runtime.tokenizer import Vocabulary
+
+# Contents that no template holds.
+S, U0, A0, U1, A1, U2 = (f"\u2042{name}\u2042" for name in ("s", "u", "a", "v", "b", "w"))
+THINK = {"enable_thinking": True, "thinking": True}
+DO_NOT_THINK = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
+EFFORT_OPTIONS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
+EFFORTS = ("low", "medium", "high")
+ENDS_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>")
+# Pieces that follow others are cut by comparing: both sides must hold the same date.
+_STILL = {"strftime_now": lambda pattern: "2024-01-01"}
+
+
+def system_message(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
+def user_message(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant_message(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _talk(*texts: str) -> list[Message]:
+    """User and assistant in turn, the user first."""
+    makers = (user_message, assistant_message)
+    return [makers[index % 2](text) for index, text in enumerate(texts)]
+
+
+class Turns:
+    """The turns of one model's template."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """InferletError when the template cannot be cut."""
+        self._vocabulary = vocabulary
+        self._template = Template(vocabulary)
+        self._options = self._template.options()
+        self._closing = self._find_closing()
+        self._cut()
+        self._has_system = self._keeps_system_apart()
+        self._check()
+
+    # ---- the fillers
+
+    def system(self, text: str, **options: Any) -> list[int]:
+        if not self._has_system:
+            return self.first_user(text, **options)
+        whole = self._render([system_message(text), user_message(U0)], **options)
+        return self._encode("", _without_end(whole, self._user(U0)))
+
+    def system_user(self, system: str, user: str) -> list[int]:
+        if self._refuses_system:
+            return self.system(system) + self.user(user)
+        return self._encode("", self._render([system_message(system), user_message(user)]))
+
+    def first_user(self, text: str, **options: Any) -> list[int]:
+        return self._encode("", self._render([user_message(text)], **options))
+
+    def user(self, text: str) -> list[int]:
+        return self._encode(self._before_user, self._user(text))
+
+    def assistant(self, text: str) -> list[int]:
+        """As the template has it in the middle of a history, where it may drop reasoning."""
+        return self._encode(self._before_reply, self._assistant(text))
+
+    def system_thinking(self, text: str, effort: str) -> list[int]:
+        slots = [name for name in EFFORT_OPTIONS if name in self._options]
+        words = list(EFFORTS)
+        for slot in slots:
+            words += [word for word in self._template.words(slot) if word not in words]
+        if effort not in words:
+            raise ValueError(f"effort {effort!r}; this model accepts {', '.join(words)}")
+        return self.system(text, **dict.fromkeys(slots, effort))
+
+    def cue(self) -> list[int]:
+        return self._encode(self._before_reply, self._cue())
+
+    def cue_without_thinking(self) -> list[int]:
+        return self._encode(self._before_reply, self._cue(**DO_NOT_THINK))
+
+    def cue_thinking(self, on: bool) -> list[int]:
+        if not on:
+            return self.cue_without_thinking()
+        return self._encode(self._before_reply, self._cue(**THINK))
+
+    def seal(self) -> list[int]:
+        return self._encode(A0, self._seal)
+
+    def stop_tokens(self) -> list[int]:
+        vocabulary = self._vocabulary
+        ends = [vocabulary.named_token("eos_token"), *ENDS_OF_TEXT]
+        ids = {*vocabulary.end_ids, *map(vocabulary.token_id, ends), self._last_end}
+        return sorted(ids - {None})
+
+    # ---- cutting
+
+    def _find_closing(self) -> str:
+        """What a rendering without a cue ends with, that one with a cue has not."""
+        plain = self._render_raw(_talk(U0), **_STILL)
+        cued = self._render_raw(_talk(U0), cue=True, **_STILL)
+        if cued.startswith(plain):
+            return ""
+        common = next(i for i, (a, b) in enumerate(zip(plain, cued, strict=False)) if a != b)
+        starts = [at for at, _ in self._specials(plain) if plain.find(U0) < at <= common]
+        return plain[starts[-1] :] if starts else ""
+
+    def _cut(self) -> None:
+        """Finds what stands between the contents of turns."""
+        self._opening, user_end = self._around(_talk(U0), U0)
+        whole = self._render(_talk(U0, A0, U1), **_STILL)
+        opening, user_to_reply, reply_to_user, end = _split(whole, U0, A0, U1)
+        if opening != self._opening or end != user_end or not user_to_reply.startswith(user_end):
+            raise _uncut("a user's turn reads differently once a reply follows")
+        self._before_reply = self._opening + U0 + user_end
+        _, reply_end = self._around(_talk(U0, A0), A0)
+        self._seal = self._seal_within(reply_to_user, reply_end)
+        self._before_user = self._opening + U0 + user_to_reply + A0 + self._seal
+        # A template without an end of replies has the model say what begins the next turn.
+        last = self._specials(reply_end + self._closing or reply_to_user)
+        self._last_end = last[0][1] if last else None
+
+    def _seal_within(self, reply_to_user: str, reply_end: str) -> str:
+        """The part of the text between a reply and the next user's that belongs to the reply."""
+        if reply_end and reply_to_user.startswith(reply_end):
+            return reply_end
+        # The last reply ends in a way of its own. A user's turn begins as after a system turn.
+        start = self._user_start()
+        if start and reply_to_user.endswith(start):
+            return reply_to_user.removesuffix(start)
+        if not reply_end:
+            return ""
+        raise _uncut("a reply ends differently once a user's turn follows")
+
+    def _user_start(self) -> str:
+        """What a system turn is followed by, up to the user's text; "" when it is not to be told."""
+        try:
+            alone = self._render([system_message(S)], **_STILL)
+            pair = self._render([system_message(S), user_message(U0)], **_STILL)
+        except InferletError:
+            return ""
+        return pair[len(alone) :].partition(U0)[0] if pair.startswith(alone) and S in alone else ""
+
+    def _keeps_system_apart(self) -> bool:
+        """Whether a system turn stands by itself; sets `_refuses_system` for templates that drop
+        or forbid it."""
+        self._refuses_system = False
+        try:
+            whole = self._render([system_message(S), user_message(U0)], **_STILL)
+        except InferletError:
+            whole = ""
+        if S not in whole:
+            self._refuses_system = True
+        return S in whole and whole.endswith(self._user(U0))
+
+    def _check(self) -> None:
+        """A history of each kind, put together from turns, is the template's rendering of it."""
+        later = [self._assistant(A0), self._user(U1), self._assistant(A1), self._user(U2)]
+        openings = [([], self._before_reply)]
+        if self._has_system:
+            pair = [system_message(S), user_message(U0)]
+            openings.append(([system_message(S)], self._render(pair, **_STILL)))
+        for system, opening in openings:
+            history = [*system, *_talk(U0, A0, U1, A1, U2)]
+            whole = self._render_raw(history, cue=True, **_STILL)
+            if whole != "".join((opening, *later, self._cue())):
+                raise _uncut("old turns read differently once new ones follow")
+
+    # ---- the pieces as text
+
+    def _user(self, text: str) -> str:
+        whole = self._render(_talk(U0, A0, text), **_STILL)
+        return _without_start(whole, self._before_user)
+
+    def _assistant(self, text: str) -> str:
+        text = harmony.final_of(text, self._vocabulary)
+        whole = self._render(_talk(U0, text, U1), **_STILL)
+        return _without_end(_without_start(whole, self._before_reply), self._user(U1))
+
+    def _cue(self, **options: Any) -> str:
+        known = {name: value for name, value in options.items() if name in self._options}
+        plain = self._render(_talk(U0), **known, **_STILL)
+        return _without_start(self._render_raw(_talk(U0), cue=True, **known, **_STILL), plain)
+
+    def _around(self, messages: list[Message], content: str) -> tuple[str, str]:
+        """What comes before and after a content, in a rendering of these turns alone."""
+        before, after = _split(self._render(messages, **_STILL), content)
+        return before, after
+
+    def _render(self, messages: list[Message], **options: Any) -> str:
+        return self._render_raw(messages, **options).removesuffix(self._closing)
+
+    def _render_raw(self, messages: list[Message], **options: Any) -> str:
+        try:
+            return self._template.render(messages, **options)
+        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+            hint = "change the text, or use `chat.prefix() + model.encode(text)`"
+            says = str(error) or type(error).__name__
+            text = f"this model's chat template fails for such turns: {says}"
+            raise InferletError(with_hint(text, hint)) from error
+
+    # ---- tokens
+
+    def _encode(self, before: str, piece: str) -> list[int]:
+        """The ids of `piece` behind `before`: some tokenizers treat the start of a text, or what
+        follows a special token, in a way of their own."""
+        starts = [at for at, _ in self._specials(before)]
+        before = before[starts[-1] :] if starts else before
+        head, whole = self._vocabulary.encode(before), self._vocabulary.encode(before + piece)
+        if whole[: len(head)] == head:
+            return whole[len(head) :]
+        return self._vocabulary.encode(piece)  # no cut between tokens there, as in a live reply
+
+    def _specials(self, text: str) -> list[tuple[int, int]]:
+        """Where tokens begin that are found in a text before it is cut into words; their ids."""
+        encoding = self._vocabulary.tokenizer.encode(text, add_special_tokens=False)
+        added = self._vocabulary.added
+        ids = zip(encoding.offsets, encoding.ids, strict=True)
+        return [(start, number) for (start, _), number in ids if number in added]
+
+
+def _split(whole: str, *contents: str) -> list[str]:
+    pieces = []
+    for content in contents:
+        if whole.count(content) != 1:
+            raise _uncut("it does not say each turn's text once")
+        piece, _, whole = whole.partition(content)
+        pieces.append(piece)
+    return [*pieces, whole]
+
+
+def _without_start(whole: str, start: str) -> str:
+    if not whole.startswith(start):
+        raise _uncut("it renders old turns anew with each new one")
+    return whole[len(start) :]
+
+
+def _without_end(whole: str, end: str) -> str:
+    if not whole.endswith(end):
+        raise _uncut("it renders a turn otherwise when another comes before")
+    return whole.removesuffix(end)
+
+
+def _uncut(reason: str) -> InferletError:
+    hint = "write the turns with `chat.prefix()` and `model.encode`"
+    text = f"this model's chat template has no fixed turns: {reason}"
+    return InferletError(with_hint(text, hint))
