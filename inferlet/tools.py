@@ -10,7 +10,7 @@ from typing import Any
 
 from inferlet import formats, grammar
 from inferlet.errors import GrammarError, with_hint
-from inferlet.formats import calls
+from inferlet.formats import calls, thinking
 from inferlet.formats.calls import Call, language
 from inferlet.formats.toolbox import Toolbox
 from inferlet.grammar import Grammar, Matcher
@@ -123,25 +123,25 @@ class Decoder:
     def __init__(self) -> None:
         runtime = handles.current()
         self._vocabulary = runtime.vocabulary
-        self._markup = calls.of(runtime.vocabulary)
-        self._schemas = dict(_declared.get(runtime, {}))
+        markup = calls.of(runtime.vocabulary)
+        think = thinking.markers_of(runtime.vocabulary)
+        schemas = dict(_declared.get(runtime, {}))
+        self._scanner = markup and calls.Scanner(markup, schemas, think)
         self._stops = grammar.stop_ids()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = ""  # that may be part of a call
         self._found: deque[Call] = deque()
-        self._is_inside = False
 
     @property
     def inside(self) -> bool:
         """Whether a call marker is open."""
-        return self._is_inside
+        return self._scanner is not None and self._scanner.is_inside
 
     def feed(self, tokens: Sequence[int]) -> Event.Start | Event.Call:
         """The next complete call, if there is any; later ones come with the next feeds."""
         tokens = integers(tokens, "`tokens`")
         if min(tokens, default=0) < 0:
             raise ValueError(f"token id {min(tokens)} is negative")
-        if self._markup is not None:
+        if self._scanner is not None:
             self._read(tokens)
         return Event.Call(self._found.popleft()) if self._found else Event.Start()
 
@@ -151,19 +151,8 @@ class Decoder:
             if token not in self._stops:
                 fresh.append(self._utf8.decode(self._vocabulary.token_bytes(token) or b""))
                 continue
-            self._scan("".join(fresh))
+            self._found += self._scanner.feed("".join(fresh))
             fresh = []
             self._utf8.reset()  # a reply has ended: what it left open is no call
-            self._text, self._is_inside = "", False
-        self._scan("".join(fresh))
-
-    def _scan(self, fresh: str) -> None:
-        self._text += fresh
-        if self._is_inside and not any(end in fresh for end in self._markup.enders):
-            return
-        while self._text:
-            step = self._markup.scan(self._text, self._schemas)
-            self._found += step.calls
-            self._text, self._is_inside = self._text[step.used :], step.is_inside
-            if not step.calls:
-                break
+            self._found += self._scanner.finish()
+        self._found += self._scanner.feed("".join(fresh))

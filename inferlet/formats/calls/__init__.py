@@ -1,9 +1,11 @@
 """Call markups: how a model writes a tool call. The finder knows a markup by its own markers.
 
-    scan      what all markups share: calls, and the walk from marker to marker
-    values    JSON texts in a reply: where one ends, and what it says as compact text
+    scan      what all markups share: calls, and the walk from opener to opener
+    source    the text of one call as it comes
+    json_text where a JSON text ends, found while it comes
+    values    what a complete JSON text says, as compact text
     hermes    JSON between `<tool_call>` and `</tool_call>`
-    headed    a name, then JSON: Mistral, DeepSeek V3, Kimi, Harmony
+    headed    a name, then JSON: Mistral, DeepSeek V3, Kimi, Phi-4, Harmony
     tagged    one tag for each argument: Qwen's XML, GLM, DeepSeek's DSML, Kimi K3
     gemma     values in a notation of its own
     bare      no marker at all: Llama's JSON and its Python lists
@@ -13,14 +15,14 @@ Markers stand in the template, or are tokens of their own; a model's name is nev
 
 from inferlet.formats.calls.bare import BareJson, Pythonic
 from inferlet.formats.calls.gemma import Gemma
-from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Harmony, Headed, Mistral
+from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Harmony, Headed, Listed, Mistral
 from inferlet.formats.calls.hermes import Hermes
-from inferlet.formats.calls.scan import Call, Markup, Step
+from inferlet.formats.calls.scan import Call, Markup, Scanner
 from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml, Xtml
 from inferlet.formats.chatml import ChatML
 from inferlet.runtime.tokenizer import Vocabulary
 
-__all__ = ["Call", "Hermes", "Markup", "QwenXml", "Step", "of"]
+__all__ = ["Call", "Hermes", "Markup", "QwenXml", "Scanner", "of"]
 
 # The most telling marker first: `<tool_call>` belongs to several families.
 _FAMILIES: tuple[tuple[str, Markup], ...] = (
@@ -31,6 +33,8 @@ _FAMILIES: tuple[tuple[str, Markup], ...] = (
     (DEEPSEEK.opener, Headed(DEEPSEEK)),
     (KIMI.opener, Headed(KIMI)),
     ("[TOOL_CALLS]", Mistral()),
+    ("<|tool_call|>", Listed()),
+    ("functools", Listed()),
     ("<arg_key>", Glm()),
     ("<function=", QwenXml()),
     ("<|python_start|>", Pythonic()),

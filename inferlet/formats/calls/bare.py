@@ -3,64 +3,79 @@
 import ast
 import re
 
-from inferlet.formats.calls.scan import Broken, Call, Found, Markup, More, Schemas, Verdict
-from inferlet.formats.calls.values import call_of, dumps, end_of_json
-
-_START = re.compile(r'\{\s*(?:"|\Z)')
+from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.values import call_of, dumps
 
 
 class BareJson(Markup):
     """`{"name": "f", "parameters": {…}}`. Any other object in a reply is plain text."""
 
     openers = ("{",)
-    enders = "}"
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        if _START.match(text, at) is None:
-            return Broken()
-        end = end_of_json(text, at)
-        if end is None:
-            return More()
-        call = call_of(text[at:end], ("parameters", "arguments"))
-        has_arguments = '"parameters"' in text[at:end] or '"arguments"' in text[at:end]
-        return Found((call,) if call and has_arguments else (), end)
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        yield from source.space()
+        if (yield from source.peek()) != '"':
+            raise Broken
+        text = yield from source.json(opener)
+        call = call_of(text, ("parameters", "arguments"))
+        has_arguments = '"parameters"' in text or '"arguments"' in text
+        return (call,) if call and has_arguments else ()
 
 
-_FIRST_CALL = re.compile(r"\[\s*(?:[A-Za-z_][\w.]*\s*(\(|\Z)|\Z)")
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[\](){}'\"]", re.DOTALL)
+_NAME = re.compile(r"[\w.]*")
+_PLAIN = re.compile(r"[^\[\](){}'\"]*")
+_IN_QUOTES = {quote: re.compile(rf"[^{quote}\\\n]*") for quote in "'\""}
+_CLOSERS = {"[": "]", "(": ")", "{": "}"}
 
 
 class Pythonic(Markup):
     """`[f(a=1), g()]`: keyword arguments that are literals."""
 
     openers = ("[",)
-    enders = "]"
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        if _FIRST_CALL.match(text, at) is None:
-            return Broken()
-        end = _end_of_list(text, at)
-        if end is None:
-            return More()
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        parts = [opener, (yield from source.space())]
+        name = yield from source.run(_NAME)
+        parts += [name, (yield from source.space())]
+        if not name or (yield from source.peek()) != "(":
+            raise Broken
+        parts.append((yield from _rest_of_list(source)))
         try:
-            calls = tuple(map(_call, ast.parse(text[at:end], mode="eval").body.elts))
+            return tuple(map(_call, ast.parse("".join(parts), mode="eval").body.elts))
         except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
-            return Broken()
-        return Found(calls, end)
+            raise Broken from None
 
 
-def _end_of_list(text: str, at: int) -> int | None:
-    depth = 0
-    for token in _TOKEN.finditer(text, at):
-        if token[0] in ("'", '"'):
-            return None
-        if token[0] in "[({":
-            depth += 1
-        elif token[0] in "])}":
-            depth -= 1
-            if depth == 0:
-                return token.end()
-    return None
+def _rest_of_list(source: Source) -> Reading[str]:
+    parts, expected = [], ["]"]
+    while expected:
+        parts.append((yield from source.run(_PLAIN)))
+        mark = yield from source.peek()
+        if mark in _CLOSERS:
+            expected.append(_CLOSERS[mark])
+        elif mark not in "'\"" and mark != expected.pop():
+            raise Broken
+        source.at += 1
+        parts.append(mark)
+        if mark in "'\"":
+            parts.append((yield from _rest_of_string(source, mark)))
+    return "".join(parts)
+
+
+def _rest_of_string(source: Source, quote: str) -> Reading[str]:
+    parts = []
+    while True:
+        parts.append((yield from source.run(_IN_QUOTES[quote])))
+        mark = yield from source.peek()
+        if mark == "\n":
+            raise Broken
+        source.at += 1
+        parts.append(mark)
+        if mark == quote:
+            return "".join(parts)
+        parts.append((yield from source.peek()))  # behind a backslash
+        source.at += 1
 
 
 _WORDS = {"true": True, "false": False, "null": None}

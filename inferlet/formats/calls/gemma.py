@@ -2,93 +2,73 @@
 
 import re
 
-from inferlet.formats.calls.scan import Broken, Call, Found, Markup, More, Schemas, Verdict
+from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.source import Broken, Reading, Source
 from inferlet.formats.calls.values import dumps, loads
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
-_NAME = re.compile(r"call:([^\s{}<>]+)\s*\{")
-_KEY = re.compile(
-    rf"\s*(?:{re.escape(QUOTE)}(.*?){re.escape(QUOTE)}|([^{{}}\[\]:,<]+?))\s*:", re.DOTALL
-)
-_WORD = re.compile(r"[^{}\[\],<]+")
-_GAP = re.compile(r"\s*")
 MAX_DEPTH = 64
-
-
-class _Reader:
-    """One value after another; ValueError where there is none."""
-
-    def __init__(self, text: str, at: int) -> None:
-        self.text, self.at = text, at
-
-    def value(self, depth: int = 0) -> str:
-        if depth > MAX_DEPTH:
-            raise ValueError("nested too deeply")
-        if self.takes(QUOTE):
-            return dumps(self.until_quote())
-        if self.takes("{"):
-            return "{" + ",".join(self.items("}", depth, has_keys=True)) + "}"
-        if self.takes("["):
-            return "[" + ",".join(self.items("]", depth, has_keys=False)) + "]"
-        word = _WORD.match(self.text, self.at)
-        if word is None:
-            raise ValueError("no value")
-        self.at = word.end()
-        try:
-            loads(word[0])
-        except ValueError:
-            return dumps(word[0].strip())
-        return word[0].strip()
-
-    def items(self, end: str, depth: int, has_keys: bool) -> list[str]:
-        found: list[str] = []
-        while not self.takes(end):
-            if found and not self.takes(","):
-                raise ValueError("no comma")
-            found.append((self.key() if has_keys else "") + self.value(depth + 1))
-        return found
-
-    def key(self) -> str:
-        found = _KEY.match(self.text, self.at)
-        if found is None:
-            raise ValueError("no key")
-        self.at = found.end()
-        return dumps(found[1] if found[1] is not None else found[2]) + ":"
-
-    def until_quote(self) -> str:
-        start, self.at = self.at, self.text.index(QUOTE, self.at) + len(QUOTE)
-        return self.text[start : self.at - len(QUOTE)]
-
-    def takes(self, mark: str) -> bool:
-        at = _GAP.match(self.text, self.at).end()
-        if not self.text.startswith(mark, at):
-            return False
-        self.at = at + len(mark)
-        return True
 
 
 class Gemma(Markup):
     """A marker within quotes is text."""
 
     openers = (OPEN,)
+    _name = re.compile(r"[^\s{}<>]*")
+    _key = re.compile(r"[^{}\[\]:,<]*")
+    _word = re.compile(r"[^{}\[\],<]*")
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        close = text.find(CLOSE, body)
-        while close >= 0:
-            inner = text[body:close]
-            if inner.count(QUOTE) % 2 == 0:
-                call = self._call(inner.strip())
-                return Found((call,), close + len(CLOSE)) if call else Broken()
-            close = text.find(CLOSE, close + 1)
-        return More()
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        yield from source.space()
+        yield from source.expect("call:")
+        name = yield from source.run(self._name)
+        yield from source.space()
+        yield from source.expect("{")
+        if not name:
+            raise Broken
+        arguments = yield from self._items(source, "}", 1)
+        yield from source.space()
+        yield from source.expect(CLOSE)
+        return (Call(name, arguments),)
 
-    def _call(self, inner: str) -> Call | None:
-        head = _NAME.match(inner)
-        if head is None:
-            return None
-        reader = _Reader(inner, head.end() - 1)
+    def _items(self, source: Source, end: str, depth: int) -> Reading[str]:
+        """The rest of an object or an array."""
+        if depth > MAX_DEPTH:
+            raise Broken
+        found: list[str] = []
+        while True:
+            yield from source.space()
+            if (yield from source.take(end)):
+                break
+            if found:
+                yield from source.expect(",")
+            key = (yield from self._named(source)) if end == "}" else ""
+            found.append(key + (yield from self._value(source, depth)))
+        return ("{" if end == "}" else "[") + ",".join(found) + end
+
+    def _named(self, source: Source) -> Reading[str]:
+        yield from source.space()
+        if (yield from source.take(QUOTE)):
+            key, _ = yield from source.until(QUOTE)
+            yield from source.space()
+        else:
+            key = (yield from source.run(self._key)).rstrip()
+            if not key:
+                raise Broken
+        yield from source.expect(":")
+        return dumps(key) + ":"
+
+    def _value(self, source: Source, depth: int) -> Reading[str]:
+        yield from source.space()
+        if (yield from source.take(QUOTE)):
+            return dumps((yield from source.until(QUOTE))[0])
+        if mark := (yield from source.take("{", "[")):
+            return (yield from self._items(source, "}" if mark == "{" else "]", depth + 1))
+        word = (yield from source.run(self._word)).strip()
+        if not word:
+            raise Broken
         try:
-            arguments = reader.value()
+            loads(word)
         except ValueError:
-            return None
-        return Call(head[1], arguments) if reader.at == len(inner) else None
+            return dumps(word)
+        return word

@@ -2,8 +2,9 @@
 
 import json
 
-from inferlet.formats.calls.scan import Broken, Found, Markup, More, Schemas, Verdict
-from inferlet.formats.calls.values import call_of, loads
+from inferlet.formats.calls.scan import Calls, Markup, Schemas
+from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.values import call_of
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -13,30 +14,17 @@ class Hermes(Markup):
 
     openers = (OPEN,)
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        close = text.find(CLOSE, body)
-        while close >= 0:
-            inner = text[body:close].strip()
-            call = call_of(inner)
-            if call:
-                return Found((call,), close + len(CLOSE))
-            if not _is_in_string(inner):
-                return Broken()
-            close = text.find(CLOSE, close + 1)
-        return More()
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        yield from source.space()
+        call = call_of((yield from source.json()))
+        yield from source.space()
+        yield from source.expect(CLOSE)
+        if call is None:
+            raise Broken
+        return (call,)
 
     @staticmethod
     def frame(name: str) -> tuple[str, str]:
         """What stands before the arguments of a call, and after them."""
         head = f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
         return head, f"}}\n{CLOSE}"
-
-
-def _is_in_string(text: str) -> bool:
-    try:
-        loads(text)
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string")
-    except ValueError:
-        pass
-    return False

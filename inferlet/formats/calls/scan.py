@@ -1,13 +1,15 @@
-"""What all markups share: the walk from marker to marker, equal for every way of cutting a reply.
+"""What all markups share: the walk from opener to opener, equal for every way of cutting a reply.
 
 A markup decides by the text up to some character alone. So a decision never depends on how much
 text came after it, and any chunking gives the same calls.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from inferlet.formats.calls.source import Broken, Reading, Source, first_of, held_from
 
 Schemas = Mapping[str, Mapping[str, Any]]  # the declared `parameters` of each function
 
@@ -20,86 +22,130 @@ class Call:
     arguments_json: str
 
 
-class Step(NamedTuple):
-    """What one look at a reply gave."""
-
-    calls: tuple[Call, ...]
-    used: int  # characters that will never matter again
-    is_inside: bool = False
-
-
-class Found(NamedTuple):
-    """Complete calls, and where their markup ends."""
-
-    calls: tuple[Call, ...]
-    end: int
-
-
-class More:
-    """The text so far may be the start of a call."""
-
-
-class Broken:
-    """No text that may follow makes this a call."""
-
-
-Verdict = Found | More | Broken
+Calls = tuple[Call, ...]
 
 
 class Markup(ABC):
-    """A call markup: openers, and `read`, which judges the text behind one of them."""
+    """A call markup: openers, and `read`, which reads what follows one of them."""
 
     openers: tuple[str, ...] = ()
-    enders = ">"  # only text with one of these characters can complete a call
-
-    def scan(self, text: str, schemas: Schemas) -> Step:
-        """The first calls of the text. Broken markup is skipped, and the search goes on in it."""
-        start = 0
-        while True:
-            at, opener = first_of(text, self.openers, start)
-            if not opener:
-                return Step((), held_from(text, self.openers, start))
-            verdict = self.read(text, at, at + len(opener), schemas)
-            if isinstance(verdict, More):
-                return Step((), at, is_inside=True)
-            if isinstance(verdict, Found) and verdict.calls:
-                return Step(verdict.calls, verdict.end)
-            start = verdict.end if isinstance(verdict, Found) else at + len(opener)
+    # Whether a block of reasoning at the start of a reply may hold what looks like calls.
+    has_drafts = True
 
     @abstractmethod
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        """Judges the markup that begins at `at`, whose opener ends at `body`."""
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        """The calls of the markup behind the opener; `Broken` when it is none."""
 
 
-def first_of(text: str, markers: Iterable[str], start: int = 0) -> tuple[int, str]:
-    """Where the first of the markers is, and which; the longer one of two at one place."""
-    places = [(text.find(marker, start), marker) for marker in markers]
-    found = [(at, -len(marker), marker) for at, marker in places if at >= 0]
-    if not found:
-        return len(text), ""
-    at, _, marker = min(found)
-    return at, marker
+class Scanner:
+    """Finds calls in text. The search goes on in markup that turned out to be none, at the last
+    opener in it: so no text is read more than a few times."""
+
+    def __init__(self, markup: Markup, schemas: Schemas, think: Sequence[str] | None) -> None:
+        """`think`: the markers around a model's reasoning."""
+        self._markup, self._schemas = markup, schemas
+        self._think = tuple(think or ()) if markup.has_drafts else ()
+        self.reset()
+
+    def reset(self) -> None:
+        """A new reply begins."""
+        self._text = ""  # what may be the beginning of an opener
+        self._source: Source | None = None  # of the markup that is open
+        self._reading: Reading[Calls] | None = None
+        self._is_start = bool(self._think)  # only space has come
+        self._draft: list[str] | None = None  # the reasoning that the reply began with
+
+    @property
+    def is_inside(self) -> bool:
+        return self._reading is not None
+
+    def finish(self) -> list[Call]:
+        """The end of the reply. Reasoning that nobody closed hides no calls."""
+        draft = self._draft
+        found = [] if draft is None else self._scan("".join(draft))
+        self.reset()
+        return found
+
+    def feed(self, fresh: str) -> list[Call]:
+        """The calls that this text completes."""
+        fresh = self._without_reasoning(fresh)
+        return self._scan(fresh) if fresh else []
+
+    def _without_reasoning(self, fresh: str) -> str:
+        """The text that does not belong to reasoning which the reply began with."""
+        if self._is_start:
+            text, self._text = (self._text + fresh).lstrip(), ""
+            if len(text) < len(self._think[0]) and self._think[0].startswith(text):
+                self._text = text
+                return ""
+            self._is_start = False
+            if not text.startswith(self._think[0]):
+                return text
+            self._draft, fresh = [], text
+        if self._draft is None:
+            return fresh
+        text, self._text = self._text + fresh, ""
+        at = text.find(self._think[1])
+        end = at if at >= 0 else held_from(text, self._think[1:])
+        self._draft.append(text[:end])
+        if at < 0:
+            self._text = text[end:]
+            return ""
+        self._draft = None
+        return text[end + len(self._think[1]) :]
+
+    def _scan(self, text: str) -> list[Call]:
+        found: list[Call] = []
+        while True:
+            if self._reading is None:
+                text = self._text + text
+                at, opener = first_of(text, self._markup.openers)
+                if not opener:
+                    self._text = text[held_from(text, self._markup.openers) :]
+                    return found
+                self._text = ""
+                self._source = Source(text[at + len(opener) :])
+                self._trail = _Trail(self._markup.openers)
+                self._reading = self._markup.read(self._source, opener, self._schemas)
+            else:
+                self._source.give(text)
+            calls, text = self._advance()
+            if self._reading is not None:
+                return found
+            found += calls
+
+    def _advance(self) -> tuple[Calls, str]:
+        """Reads on in the open markup. The calls and the text behind it, when that has ended."""
+        source, calls, before = self._source, (), ""
+        try:
+            next(self._reading)
+        except StopIteration as end:
+            calls, self._reading = end.value, None
+        except Broken:
+            self._trail.add(source.text[: source.at])
+            before, self._reading = self._trail.text(), None
+        else:
+            self._trail.add(source.text[: source.at])
+        return calls, before + source.rest()
 
 
-def held_from(text: str, markers: Iterable[str], start: int = 0) -> int:
-    """Text from here on may be the beginning of a marker."""
-    longest = max(map(len, markers), default=1)
-    for at in range(max(start, len(text) - longest + 1), len(text)):
-        if any(marker.startswith(text[at:]) for marker in markers):
-            return at
-    return len(text)
+class _Trail:
+    """What was consumed, from the last opener in it on."""
 
+    def __init__(self, openers: Sequence[str]) -> None:
+        self._openers = openers
+        self._num_kept = max(map(len, openers)) - 1
+        self._kept = ""  # may hold the first part of an opener
+        self._since: list[str] | None = None
 
-def begins(text: str, at: int, markers: Iterable[str]) -> str | More | None:
-    """The marker at this place; More when it may still become one; None when it cannot."""
-    rest = text[at : at + max(map(len, markers))]
-    for marker in markers:
-        if rest.startswith(marker):
-            return marker
-    return More() if any(marker.startswith(rest) for marker in markers) else None
+    def add(self, fresh: str) -> None:
+        text = self._kept + fresh
+        last = max(text.rfind(opener) for opener in self._openers)
+        if last >= 0:
+            self._since = [text[last:]]
+        elif self._since is not None:
+            self._since.append(fresh)
+        self._kept = text[max(len(text) - self._num_kept, 0) :]
 
-
-def skip_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+    def text(self) -> str:
+        return self._kept if self._since is None else "".join(self._since)

@@ -4,18 +4,11 @@ so the declared schemas tell `"12"` from `12`; where there are none, what reads 
 import html
 import re
 
-from inferlet.formats.calls.scan import (
-    Broken,
-    Call,
-    Found,
-    Markup,
-    More,
-    Schemas,
-    Verdict,
-    begins,
-    skip_space,
-)
+from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.source import Broken, Reading, Source
 from inferlet.formats.calls.values import joined, typed
+
+_STRING = {"type": "string"}
 
 
 def _schema_of(schemas: Schemas, name: str, key: str) -> dict | None:
@@ -24,51 +17,12 @@ def _schema_of(schemas: Schemas, name: str, key: str) -> dict | None:
     return found if isinstance(found, dict) else None
 
 
-class _Tagged(Markup):
-    """A head, arguments in tags, and an end. All three are patterns of the family."""
-
-    parts: tuple[str, ...]  # what may stand between two arguments; the last ones end the call
-    num_argument_parts = 1
-    argument: re.Pattern[str]  # key
-    value_end: re.Pattern[str]
-
-    def members(self, text: str, at: int, name: str, schemas: Schemas) -> Found | More | Broken:
-        """The arguments from here to the end of the call."""
-        found: dict[str, str] = {}
-        while True:
-            at = skip_space(text, at)
-            part = begins(text, at, self.parts)
-            if not isinstance(part, str):
-                return More() if part else Broken()
-            if part not in self.parts[: self.num_argument_parts]:
-                return Found((Call(name, joined(found)),), at + len(part))
-            head = self.argument.match(text, at)
-            end = head and self.value_end.search(text, head.end())
-            if not head or not end:
-                return More()
-            key, value = self.key(head), text[head.end() : end.start()]
-            found[key] = self.value(value, head, _schema_of(schemas, name, key))
-            at = end.end()
-
-    def key(self, head: re.Match[str]) -> str:
-        return head[1].strip()
-
-    def value(self, text: str, head: re.Match[str], schema: dict | None) -> str:
-        return typed(text, schema)
-
-
-class QwenXml(_Tagged):
+class QwenXml(Markup):
     """`<function=name>\\n<parameter=key>\\nvalue\\n</parameter>\\n</function>`, framed or not."""
 
     openers = ("<tool_call>", "<function=")
-    parts = ("<parameter=", "</function>", "</tool_call>")
-    argument = re.compile(r"<parameter=([^>]*)>\n?")
-    # An end that was forgotten is found before the next part of the frame.
-    value_end = re.compile(
-        r"\n?</parameter>\s*(?=<parameter=|</function>|</tool_call>)"
-        r"|\n?(?=</function>\s*</tool_call>)|\n(?=<parameter=[\w.-]+>\n)"
-    )
-    _head = re.compile(r"<function=([^>\n]*)>")
+    _word = re.compile(r"[^>\n]*")
+    _key = re.compile(r"[\w.-]*")
 
     @staticmethod
     def frame(name: str) -> tuple[str, str]:
@@ -80,82 +34,157 @@ class QwenXml(_Tagged):
         """What stands before and after one argument."""
         return f"<parameter={key}>\n", "\n</parameter>\n"
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        start = at
-        if text[at:body] == "<tool_call>":
-            start = skip_space(text, body)
-            marker = begins(text, start, ("<function=",))
-            if not isinstance(marker, str):
-                return More() if marker else Broken()
-        head = self._head.match(text, start)
-        if head is None:
-            is_open = "\n" not in text[start:] and ">" not in text[start:]
-            return More() if is_open else Broken()
-        name = head[1].strip().strip("\"'")
-        return self.members(text, head.end(), name, schemas) if name else Broken()
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        if opener == self.openers[0]:
+            yield from source.space()
+            yield from source.expect("<function=")
+        name = (yield from source.run(self._word)).strip().strip("\"'")
+        yield from source.expect(">")
+        if not name:
+            raise Broken
+        found: dict[str, str] = {}
+        key = yield from self._next(source)
+        while key is not None:
+            value, following = yield from self._value(source)
+            found[key] = typed(value, _schema_of(schemas, name, key))
+            key = (yield from self._next(source)) if following is None else following or None
+        return (Call(name, joined(found)),)
+
+    def _next(self, source: Source) -> Reading[str | None]:
+        """The key of the next argument; None where the call ends."""
+        yield from source.space()
+        if (yield from source.expect("<parameter=", "</function>", "</tool_call>"))[1] == "/":
+            return None
+        key, _ = yield from source.until(">")
+        yield from source.take("\n")
+        return key.strip()
+
+    def _value(self, source: Source) -> Reading[tuple[str, str | None]]:
+        """The value, and the key of the argument that follows it where its end was forgotten:
+        that is found before the next part of the frame. An empty key: the call ends."""
+        parts: list[str] = []
+        while True:
+            text, mark = yield from source.until("</parameter>", "</function>", "\n<parameter=")
+            parts += [text, mark]
+            if mark[0] == "\n":
+                key = yield from source.run(self._key)
+                parts.append(key)
+                if key and (yield from source.take(">\n")):
+                    return "".join(parts[:-2]), key
+                continue
+            parts.append((yield from source.space()))
+            ends = ("</tool_call>",)
+            if mark == "</parameter>":
+                ends = ("<parameter=", "</function>", "</tool_call>")
+            if end := (yield from source.take(*ends)):
+                value = "".join(parts[:-2]).removesuffix("\n")
+                if end[1] == "/":
+                    return value, ""
+                key, _ = yield from source.until(">")
+                yield from source.take("\n")
+                return value, key.strip()
 
 
-class Glm(_Tagged):
+class Glm(Markup):
     """`<tool_call>name\\n<arg_key>k</arg_key>\\n<arg_value>v</arg_value>\\n</tool_call>`."""
 
     openers = ("<tool_call>",)
-    parts = ("<arg_key>", "</tool_call>")
-    argument = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>", re.DOTALL)
-    value_end = re.compile(r"</arg_value>|\n?(?=</tool_call>)")
-    _head = re.compile(r"\s*([^\s<]+)\s*(?=<)")
+    _name = re.compile(r"[^\s<]*")
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        head = self._head.match(text, body)
-        if head is None:
-            rest = text[body:].lstrip()
-            is_open = "<" not in rest and len(rest.split()) <= 1
-            return More() if is_open else Broken()
-        return self.members(text, head.end(), head[1], schemas)
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        yield from source.space()
+        name = yield from source.run(self._name)
+        if not name:
+            raise Broken
+        found: dict[str, str] = {}
+        while True:
+            yield from source.space()
+            if (yield from source.expect("<arg_key>", "</tool_call>")) == "</tool_call>":
+                return (Call(name, joined(found)),)
+            key, _ = yield from source.until("</arg_key>")
+            yield from source.space()
+            yield from source.expect("<arg_value>")
+            value, is_last = yield from self._value(source)
+            found[key.strip()] = typed(value, _schema_of(schemas, name, key.strip()))
+            if is_last:
+                return (Call(name, joined(found)),)
+
+    @staticmethod
+    def _value(source: Source) -> Reading[tuple[str, bool]]:
+        """A value, and whether its end was forgotten before the end of the call. That is so at a
+        `</tool_call>` unless the value itself has opened one."""
+        parts, depth = [], 0
+        while True:
+            text, mark = yield from source.until("</arg_value>", "</tool_call>", "<tool_call>")
+            parts += [text, mark]
+            if mark == "</arg_value>":
+                return "".join(parts[:-1]), False
+            if mark == "</tool_call>" and depth == 0:
+                return "".join(parts[:-1]).removesuffix("\n"), True
+            depth += 1 if mark == "<tool_call>" else -1
 
 
-class Dsml(_Tagged):
+class Dsml(Markup):
     """`<｜DSML｜invoke name="f">` and parameters that say whether they are strings."""
 
     openers = ('<｜DSML｜invoke name="', '<｜DSML｜ invoke name="')
-    parts = (
+    _parts = (
         "<｜DSML｜parameter ", "<｜DSML｜ parameter ", "</｜DSML｜invoke>", "</｜DSML｜ invoke>",
     )  # fmt: skip
-    num_argument_parts = 2
-    argument = re.compile(r'<｜DSML｜ ?parameter name="([^"]*)"(?: string="(true|false)")?>')
-    value_end = re.compile(r"</｜DSML｜ ?parameter>")
-    _head = re.compile(r'([^"<>]*)"\s*(/?)>')
+    _ends = ("</｜DSML｜parameter>", "</｜DSML｜ parameter>")
+    _attribute = re.compile(r'[^"<>]*')
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        head = self._head.match(text, body)
-        if head is None:
-            return Broken() if ">" in text[body:] else More()
-        if head[2]:
-            return Found((Call(head[1], "{}"),), head.end())
-        return self.members(text, head.end(), head[1], schemas)
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        name = yield from source.run(self._attribute)
+        yield from source.expect('"')
+        yield from source.space()
+        if (yield from source.expect(">", "/>")) == "/>":
+            return (Call(name, "{}"),)
+        found: dict[str, str] = {}
+        while True:
+            yield from source.space()
+            if (yield from source.expect(*self._parts))[1] == "/":
+                return (Call(name, joined(found)),)
+            yield from source.expect('name="')
+            key = yield from source.run(self._attribute)
+            kind = yield from source.expect('">', '" string="true">', '" string="false">')
+            value, _ = yield from source.until(*self._ends)
+            found[key] = typed(value, _STRING if "true" in kind else None)
 
-    def value(self, text: str, head: re.Match[str], schema: dict | None) -> str:
-        return typed(text, {"type": "string"} if head[2] == "true" else None)
 
-
-class Xtml(_Tagged):
+class Xtml(Markup):
     """Kimi K3: `<|open|>call tool="f" index="1"<|sep|>` and arguments that state their types."""
 
     openers = ('<|open|>call tool="',)
-    parts = ("<|open|>argument ", "<|close|>call<|sep|>")
-    argument = re.compile(r'<\|open\|>argument key="([^"]*)"(?: type="(\w+)")?<\|sep\|>')
-    value_end = re.compile(
-        r"<\|close\|>argument<\|sep\|>\s*(?=<\|open\|>argument |<\|close\|>call<\|sep\|>)"
-    )
-    _head = re.compile(r'([^"<>]*)"[^<>]*<\|sep\|>')
+    _parts = ("<|open|>argument ", "<|close|>call<|sep|>")
+    _value_end = "<|close|>argument<|sep|>"
+    _attribute = re.compile(r'[^"<>]*')
+    _more = re.compile(r"[^<>]*")
+    _type = re.compile(r"\w*")
 
-    def read(self, text: str, at: int, body: int, schemas: Schemas) -> Verdict:
-        head = self._head.match(text, body)
-        if head is None:
-            return Broken() if "<|sep|>" in text[body:] else More()
-        return self.members(text, head.end(), html.unescape(head[1]), schemas)
+    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+        name = html.unescape((yield from source.run(self._attribute)))
+        yield from source.run(self._more)
+        yield from source.expect("<|sep|>")
+        found: dict[str, str] = {}
+        yield from source.space()
+        part = yield from source.expect(*self._parts)
+        while part == self._parts[0]:
+            yield from source.expect('key="')
+            key = html.unescape((yield from source.run(self._attribute)))
+            kind = ""
+            if (yield from source.expect('"<|sep|>', '" type="'))[-1] == '"':
+                kind = yield from source.run(self._type)
+                yield from source.expect('"<|sep|>')
+            value, part = yield from self._value(source)
+            found[key] = typed(value, _STRING if kind == "string" else None)
+        return (Call(name, joined(found)),)
 
-    def key(self, head: re.Match[str]) -> str:
-        return html.unescape(head[1])
-
-    def value(self, text: str, head: re.Match[str], schema: dict | None) -> str:
-        return typed(text, {"type": "string"} if head[2] == "string" else None)
+    def _value(self, source: Source) -> Reading[tuple[str, str]]:
+        """A value and the part behind it. An end that no part follows is text."""
+        parts: list[str] = []
+        while True:
+            text, mark = yield from source.until(self._value_end)
+            parts += [text, mark, (yield from source.space())]
+            if part := (yield from source.take(*self._parts)):
+                return "".join(parts[:-2]), part

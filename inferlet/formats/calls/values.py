@@ -30,13 +30,18 @@ def end_of_json(text: str, at: int) -> int | None:
 def loads(text: str) -> Any:
     """Strict JSON; ValueError for what is none, and for `NaN` and its like."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_int=_integer)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON")
+
+
+def _integer(text: str) -> int | float:
+    """Python refuses to read very long integers; here only the text of one matters."""
+    return int(text) if len(text) < 1000 else float(text)
 
 
 def dumps(value: Any) -> str:
@@ -70,6 +75,16 @@ def call_of_value(value: Any, text: str, keys: tuple[str, ...]) -> Call | None:
     if not isinstance(arguments, dict):
         return None
     return Call(name, (key and _member(text, key)) or dumps(arguments))
+
+
+def calls_of_array(text: str) -> tuple[Call, ...]:
+    """The calls that a JSON array of objects states; others of its items are skipped."""
+    found, at = [], text.index("[") + 1
+    while (at := text.find("{", at)) >= 0:
+        end = end_of_json(text, at)
+        found.append(call_of(text[at:end]))
+        at = end
+    return tuple(call for call in found if call)
 
 
 def named(name: str, text: str) -> Call | None:
