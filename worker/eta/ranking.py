@@ -5,22 +5,19 @@ look would stall it, they sort. Both give the definition's result.
 """
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from worker.eta import random
+from worker.eta import random, selection
 from worker.eta.kernels import Call, kernel, masked, together
 from worker.eta.rows import argmax, per_row, probabilities, sum_tree
 
 # Two prefix sums this close may be taken as equal (contract, 15.4).
 _MASS_SLACK = 1e-6
-# A sum of candidates in another order than the rank may differ by less than this factor.
-_MASS_MARGIN = 1.0 + 1e-9
-# Bars for candidates, as shares of p: most rows are decided by the first.
-_SHARES = (2.0**-9, 2.0**-12, 2.0**-15, 2.0**-18)
+# Probabilities of a row add up to 1 with less error than this.
+_SUM_ERROR = 1e-4
 # Rows shorter than this are sorted whole: finding candidates would cost as much.
 _SHORT_ROW = 1024
 
@@ -49,42 +46,33 @@ def top_k_indices(call: Call, x: Tensor) -> Tensor:
 
 def _top_k_on_host(x: Tensor, k: int) -> Tensor:
     length = x.shape[-1]
-    if length <= _SHORT_ROW or 4 * k > length:
+    if length <= _SHORT_ROW or 4 * k > length or torch.isnan(x.amax(-1)).any():
         return sort_rows(x)[:, :k]
-    # torch does not say which of several equal elements it gives: only the k-th value is used.
-    kth = x.topk(k, -1).values[:, -1:]
-    if torch.isnan(x.amax(-1)).any():  # torch ranks NaN highest
-        return sort_rows(x)[:, :k]
-    candidates = Candidates(x >= kth)
-    order = sort_rows(candidates.values(x, -math.inf))[:, :k]
-    return candidates.index.gather(-1, order)
+    values = x.numpy()
+    found = selection.places(values >= selection.top_bar(values, k)[:, None])
+    counts = found.counts(len(values))
+    at = found.row, selection.place_in_row(found.row, counts)
+    table = np.full((len(values), counts.max()), -np.inf, np.float32)
+    table[at] = values[found]
+    columns = np.zeros(table.shape, np.int64)
+    columns[at] = found.column
+    order = sort_rows(torch.from_numpy(table))[:, :k]  # padding comes last
+    return torch.from_numpy(columns).gather(-1, order)
 
 
-def _places(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of what is chosen, row after row. Host only."""
-    # numpy has a fast way for flat bools: 1 ms for 32 rows of a vocabulary, torch's takes 16.
-    flat = torch.from_numpy(np.flatnonzero(chosen.contiguous().numpy()))
-    row = torch.div(flat, chosen.shape[-1], rounding_mode="floor")
-    return row, flat - row * chosen.shape[-1]
+@kernel("cummass_le")
+def cummass_le(call: Call, x: Tensor, p: Tensor) -> Tensor:
+    x, p = together(x, per_row(x, p))
+    rows = x.reshape(-1, x.shape[-1])
+    kept_of = _mass_kept_on_host if call.on_host else mass_kept
+    return kept_of(rows, p.expand(*x.shape[:-1], 1).reshape(-1, 1)).reshape(x.shape)
 
 
-class Candidates:
-    """A few elements of each row in index order, padded to the longest row."""
-
-    def __init__(self, chosen: Tensor) -> None:
-        row, column = _places(chosen)
-        counts = torch.bincount(row, minlength=chosen.shape[0])
-        starts = counts.cumsum(0) - counts
-        place = torch.arange(row.shape[0], device=row.device) - starts[row]
-        shape = (chosen.shape[0], max(1, int(counts.max())))
-        # index  [rows, M]  padding points at element 0 and is not `real`
-        self.index = torch.zeros(shape, dtype=torch.int64, device=row.device)
-        self.index[row, place] = column
-        self.real = torch.zeros(shape, dtype=torch.bool, device=row.device)
-        self.real[row, place] = True
-
-    def values(self, x: Tensor, padding: float) -> Tensor:
-        return x.gather(-1, self.index).masked_fill_(~self.real, padding)
+def mass_kept(x: Tensor, p: Tensor) -> Tensor:
+    """`cummass_le` of `[R, n]` with p `[R, 1]`."""
+    order = sort_rows(x)
+    kept = _kept_in_order(x.gather(-1, order), p)
+    return torch.zeros_like(x, dtype=torch.bool).scatter_(-1, order, kept)
 
 
 def _kept_in_order(sorted_mass: Tensor, p: Tensor) -> Tensor:
@@ -95,49 +83,21 @@ def _kept_in_order(sorted_mass: Tensor, p: Tensor) -> Tensor:
     return (before < p.to(torch.float64)) & ~torch.isnan(sorted_mass)
 
 
-@kernel("cummass_le")
-def cummass_le(call: Call, x: Tensor, p: Tensor) -> Tensor:
-    x, p = together(x, per_row(x, p))
-    rows = x.reshape(-1, x.shape[-1])
-    return mass_kept(call, rows, p.expand(*x.shape[:-1], 1).reshape(-1, 1)).reshape(x.shape)
-
-
-def mass_kept(call: Call, x: Tensor, p: Tensor) -> Tensor:
-    """`cummass_le` of `[R, n]` with p `[R, 1]`."""
-    keep = torch.zeros_like(x, dtype=torch.bool)
-    if not call.on_host or x.shape[-1] <= _SHORT_ROW:
-        order = sort_rows(x)
-        return keep.scatter_(-1, order, _kept_in_order(x.gather(-1, order), p))
-    for rows, index, kept in ranked_mass(x, p):
-        row, place = kept.nonzero(as_tuple=True)
-        keep[rows[row], index[row, place]] = True
-    return keep
-
-
-def ranked_mass(x: Tensor, p: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Groups of rows that together are all rows: their numbers `[r]`, candidates `[r, M]` in rank
-    order, and which of those are kept. What is no candidate is not kept. Host only."""
-    rows = torch.arange(x.shape[0])
+def _mass_kept_on_host(x: Tensor, p: Tensor) -> Tensor:
+    if x.shape[-1] <= _SHORT_ROW:
+        return mass_kept(x, p)
     # Mass below zero can bring a sum back under p: such rows are ranked whole, as are NaN rows.
-    signed = ~(x.amin(-1) >= 0)
-    for share in (*_SHARES, None):
-        if not rows.shape[0]:
-            return
-        everything = rows.shape[0] == x.shape[0]
-        part, limit = (x, p) if everything else (x[rows], p[rows])
-        # At most total / (limit * share) elements reach the bar. They are a prefix of the rank
-        # order, and decide the row as soon as they have mass p.
-        bar = (limit * share).masked_fill(~(limit > 0), math.inf) if share else None
-        candidates = Candidates(~torch.isnan(part) if bar is None else part >= bar)
-        total = candidates.values(part, 0.0).sum(-1, dtype=torch.float64)
-        enough = (total > limit.squeeze(-1) * _MASS_MARGIN) | ~(limit > 0).squeeze(-1)
-        done = enough & ~signed[rows] if share else torch.ones_like(enough)
-        if done.any():
-            mass = candidates.values(part, math.nan)[done]
-            order = sort_rows(mass)
-            kept = _kept_in_order(mass.gather(-1, order), limit[done])
-            yield rows[done], candidates.index[done].gather(-1, order), kept
-        rows = rows[~done]
+    plain = x.amin(-1) >= 0
+    if not plain.all():
+        keep = torch.zeros_like(x, dtype=torch.bool)
+        keep[~plain] = mass_kept(x[~plain], p[~plain])
+        if plain.any():
+            keep[plain] = _mass_kept_on_host(x[plain], p[plain])
+        return keep
+    kept = np.zeros(x.shape, np.bool_)
+    for found in selection.kept_by_mass(x.numpy(), p[:, 0].numpy()):
+        kept[found] = True
+    return torch.from_numpy(kept)
 
 
 # -- samplers
@@ -189,7 +149,7 @@ def nucleus_sample(call: Call, logits: Tensor, top_p: Tensor, state: Tensor) -> 
 
 
 def _nucleus_sorted(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
-    keep = mass_kept(call, probabilities(call, x), p)
+    keep = mass_kept(probabilities(call, x), p)
     keep.scatter_(-1, argmax(call, x).unsqueeze(-1), True)
     return argmax(call, _noisy(x.masked_fill(~keep, -math.inf), seed))
 
@@ -199,32 +159,45 @@ def _noisy(x: Tensor, seed: Tensor) -> Tensor:
 
 
 def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
-    mass = probabilities(call, x)
-    # Where p is the whole mass, every element conforms, and a sort of the row is saved.
-    total = sum_tree(mass).unsqueeze(-1).to(torch.float64)
-    whole = (p.to(torch.float64) >= total - _MASS_SLACK).squeeze(-1)
-    result = torch.empty(x.shape[0], dtype=torch.int64)
-    if whole.any():
-        result[whole] = argmax(call, _noisy(x if whole.all() else x[whole], seed[whole]))
-    part = (~whole).nonzero().squeeze(-1)
     best = argmax(call, x).unsqueeze(-1)
-    partial = (mass[part], p[part]) if whole.any() else (mass, p)
-    for rows, index, kept in ranked_mass(*partial):
-        rows = part[rows]
-        # The largest logit is always kept; twice does no harm.
-        index = torch.cat((index, best[rows]), -1)
-        kept = torch.nn.functional.pad(kept, (0, 1), value=True)
-        result[rows] = _chosen(x, rows, index, kept, seed[rows])
+    score = random.gumbel(seed, best) + x.gather(-1, best)
+    # The largest logit alone: nothing above -inf gives index 0, NaN at 0 the first not kept.
+    alone = best.masked_fill(score == -math.inf, 0)
+    alone = alone.masked_fill(torch.isnan(score), min(1, x.shape[-1] - 1))
+    mass = probabilities(call, x)
+    # A row with NaN or an infinite top has no probabilities, all are NaN: it keeps its top alone.
+    plain = ~torch.isnan(mass[:, :1])
+    whole = plain & _is_whole(mass, p)
+    result = alone.squeeze(-1)
+    if whole.any():
+        rows = whole.squeeze(-1)
+        result[rows] = argmax(call, _noisy(x[rows], seed[rows]))
+    part = p.masked_fill(~plain | whole, 0.0).squeeze(-1)
+    for found in selection.kept_by_mass(mass.numpy(), part.numpy()):
+        _improve(result.numpy(), score.squeeze(-1).numpy(), x, seed, found)
     return result
 
 
-def _chosen(x: Tensor, rows: Tensor, index: Tensor, kept: Tensor, seed: Tensor) -> Tensor:
-    """The sample of each row among its kept elements `index[kept]`."""
-    noisy = x[rows.unsqueeze(-1), index] + random.gumbel(seed, index)
-    noisy.masked_fill_(~kept, -math.inf)
-    top = noisy.amax(-1, keepdim=True)  # NaN only in a row whose one kept element is NaN
-    chosen = index.masked_fill(noisy != top, x.shape[-1]).amin(-1)
-    # Nothing above -inf: the lowest index of the row; NaN at 0: the first that is not kept.
-    top = top.squeeze(-1)
-    chosen = chosen.masked_fill(top == -math.inf, 0)
-    return chosen.masked_fill(torch.isnan(top), min(1, x.shape[-1] - 1))
+def _is_whole(mass: Tensor, p: Tensor) -> Tensor:
+    """Where p is the whole mass `[R, 1]`: every element conforms, and no row need be ranked."""
+    whole = torch.zeros_like(p, dtype=torch.bool)
+    near = (p >= 1.0 - _SUM_ERROR).squeeze(-1)
+    if near.any():
+        total = sum_tree(mass[near]).to(torch.float64).unsqueeze(-1)
+        whole[near] = p[near].to(torch.float64) >= total - _MASS_SLACK
+    return whole
+
+
+def _improve(
+    result: selection.Array,
+    score: selection.Array,
+    x: Tensor,
+    seed: Tensor,
+    found: selection.Places,
+) -> None:
+    """Samples among what is found, against the score of the results so far."""
+    row, column = torch.from_numpy(found.row), torch.from_numpy(found.column)
+    noisy = random.gumbel(seed[row, 0], column).add_(x[row, column])
+    rows, top, first = selection.first_largest(noisy.numpy(), found)
+    better = (top > score[rows]) | ((top == score[rows]) & (first < result[rows]))
+    result[rows[better]] = first[better]

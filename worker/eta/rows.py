@@ -82,9 +82,11 @@ def reduce_argmax(call: Call, x: Tensor) -> Tensor:
 
 def argmax(call: Call, x: Tensor) -> Tensor:
     """int64 index of the first maximum of each f32 row; NaN is never chosen."""
-    best = x.argmax(-1)
-    if call.on_host and not torch.isnan(x.gather(-1, best.unsqueeze(-1))).any():
-        return best
+    if call.on_host:
+        # numpy's takes a tenth of the time of torch's; both give the first NaN if there is one.
+        best = torch.from_numpy(x.numpy().argmax(-1))
+        if not torch.isnan(x.gather(-1, best.unsqueeze(-1))).any():
+            return best
     missing = torch.isnan(x)
     best = x.masked_fill(missing, -math.inf).argmax(-1, keepdim=True)
     # A row of -inf and NaN: the masked NaN ties with -inf, so take the first that is a number.
