@@ -39,6 +39,9 @@ def write(held: WorkingSet, placed: Placed, spare: list[int]) -> Copies:
     before = held.slots
     change = held.change = Change(before, len(held.pages), [])
     touched = sorted({slot // size for slot in placed.slots})
+    if touched:
+        held.leave_trunk(touched[0])
+        held.own_table()
     stored = before.stored
     overwritten = {
         slot // size
@@ -90,6 +93,8 @@ def append(held: WorkingSet, rows: int) -> Change:
 
 def _keep_emptied(held: WorkingSet, change: Change, extent: int) -> None:
     """The pages of slots from `extent` on: the change keeps them, for they held rows."""
+    held.leave_trunk(extent // held.pool.page_size)
+    held.own_table()
     kept = {index for index, _ in change.pages}
     end = held.pool.pages_for(extent)
     shared = extent // held.pool.page_size
@@ -109,6 +114,8 @@ def revert(held: WorkingSet, change: Change) -> None:
         held.change = None
     if held.is_released:
         return
+    if change.pages:
+        held.own_table()
     for index, page in change.pages:
         missing = index + 1 - len(held.pages)
         if missing > 0:

@@ -3,8 +3,11 @@
 A key names a page's tokens and everything before them: equal keys, equal content. Rows are plain
 when a cached page may stand for them (text placed by folding geometry, nothing else at work).
 
-    tokens:  0 ............. known to the host ............. len(tokens) == length: all rows plain
-             | keys[0] | keys[1] | …  one for each full page whose tokens have been read
+    tokens:  0 ..... start ..... known to the host ......... length of the set: all rows plain
+             |forgotten| keys[0] | keys[1] | …  one for each full page whose tokens have been read
+
+Pages that have gone to a trunk are forgotten but for the last key. Nothing goes back beyond them:
+should it happen all the same, the sequence is not plain any more.
 """
 
 from __future__ import annotations
@@ -35,17 +38,30 @@ def page_key(parent: bytes, tokens: array) -> bytes:
 
 
 class History:
-    __slots__ = ("page_size", "root", "tokens", "keys", "unread")
+    __slots__ = ("page_size", "root", "start", "start_key", "tokens", "keys", "unread")
 
     def __init__(self, page_size: int, root: bytes) -> None:
         self.page_size = page_size
         self.root = root
-        self.tokens = array("i")
+        self.start = 0  # a page's first token; -1: nothing is known
+        self.start_key = root  # of the page before it
+        self.tokens = array("i")  # from there on
         self.keys: list[bytes] = []
         self.unread: dict[int, Unread] = {}  # by place in `tokens`, in rising order
 
+    @property
+    def length(self) -> int:
+        """Leading rows that are plain; never that of a set when nothing is known."""
+        return self.start + len(self.tokens)
+
+    @property
+    def num_keyed(self) -> int:
+        """Leading pages whose keys are or were known."""
+        return self.start // self.page_size + len(self.keys)
+
     def copy(self) -> History:
         twin = History(self.page_size, self.root)
+        twin.start, twin.start_key = self.start, self.start_key
         twin.tokens, twin.keys, twin.unread = self.tokens[:], self.keys[:], dict(self.unread)
         return twin
 
@@ -55,12 +71,27 @@ class History:
             self.tokens.append(0)
 
     def truncate(self, length: int) -> None:
-        if length >= len(self.tokens):
-            return
-        del self.tokens[length:]
-        del self.keys[length // self.page_size :]
-        for place in [place for place in self.unread if place >= length]:
-            del self.unread[place]
+        if length == 0:
+            self.start, self.start_key, kept = 0, self.root, 0
+        elif length < self.start:
+            self.start, kept = -1, 0
+        else:
+            kept = length - self.start
+        if kept < len(self.tokens):
+            del self.tokens[kept:]
+            del self.keys[kept // self.page_size :]
+            for place in [place for place in self.unread if place >= kept]:
+                del self.unread[place]
+
+    def forget_pages(self, end: int) -> list[bytes]:
+        """The keys of the pages before `end`, which are no longer kept here; nor are their tokens."""
+        count = max(min(end - self.start // self.page_size, len(self.keys)), 0)
+        keys, rows = self.keys[:count], count * self.page_size
+        if count:
+            self.start, self.start_key = self.start + rows, keys[-1]
+            del self.tokens[:rows], self.keys[:count]
+            self.unread = {place - rows: token for place, token in self.unread.items()}
+        return keys
 
     def new_keys(self) -> Iterator[tuple[int, bytes]]:
         """(page index, key) of pages that have become full, and whose tokens are known."""
@@ -68,7 +99,7 @@ class History:
         while (start := len(self.keys) * size) + size <= known:
             key = page_key(self._last_key, self.tokens[start : start + size])
             self.keys.append(key)
-            yield len(self.keys) - 1, key
+            yield self.num_keyed - 1, key
 
     def keys_with(self, tokens: Sequence[int]) -> list[bytes]:
         """Keys of the pages that `tokens`, appended, would make full; none when some token before
@@ -86,10 +117,10 @@ class History:
 
     @property
     def _last_key(self) -> bytes:
-        return self.keys[-1] if self.keys else self.root
+        return self.keys[-1] if self.keys else self.start_key
 
     def _known(self) -> int:
-        """How many leading tokens are known."""
+        """How many leading ones of `tokens` are known."""
         for place, token in list(self.unread.items()):
             if token.id is None:
                 return place

@@ -65,7 +65,7 @@ def _keys(fire: Fire) -> list[list[bytes]]:
     lanes, keys = fire.lanes, []
     for working_set, start, end in zip(fire.sets, lanes.indptr, lanes.indptr[1:]):
         history, size = working_set.history, working_set.pool.page_size
-        is_plain = len(history.tokens) == working_set.length and working_set.positions is None
+        is_plain = history.length == working_set.length and working_set.positions is None
         if is_plain and working_set.length % size + end - start >= size:
             keys.append(history.keys_with(lanes.ids[start:end]))
         else:
@@ -119,7 +119,7 @@ def record(state: State, fire: Fire) -> None:
     ids, indptr = lanes.ids, lanes.indptr
     for working_set, start, stop in zip(fire.sets, indptr, indptr[1:]):
         history = working_set.history
-        if start == stop or len(history.tokens) + stop - start != working_set.length:
+        if start == stop or history.length + stop - start != working_set.length:
             continue
         if working_set.positions is not None:
             continue

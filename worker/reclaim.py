@@ -44,7 +44,7 @@ def make_room(
         return
     chosen = _Choice(state, fire, waves, waiting, relaxed)
     for working_set in chosen.victims():
-        if len(working_set.pages) > state.swap.num_free:
+        if working_set.pages_to_save > state.swap.num_free:
             continue
         working_set.suspend(state.swap)
         if missing() <= 0:

@@ -15,14 +15,16 @@ from weakref import WeakValueDictionary
 
 from ipc.eta.encode import decode, program_id
 from ipc.eta.graph import Program
+from ipc.geometry import Slots
 from ipc.messages import Event
 from ipc.types import Limits, ModelInfo, PassSpec, TensorType
+from worker import trunk
 from worker.changes import Change
 from worker.config import Config
 from worker.history import Unread, root_key
 from worker.pages import PagePool
 from worker.swap import Move, Swap
-from worker.working_set import WorkingSet
+from worker.working_set import WorkingSet, references, saved_references
 
 if TYPE_CHECKING:
     from worker.ports import Ports, View
@@ -133,6 +135,7 @@ class Stage:
     outputs: Outputs
     constants: bytes
     key: StageKey
+    appended: tuple[int, ...] = ()  # channel slots whose last put a fire appends
 
 
 @dataclass(slots=True, eq=False)
@@ -149,6 +152,7 @@ class Pass:
     pipeline: Pipeline | None = None
     dropped: bool = False
     ports: Ports | None = None  # None: rows go to the end of their sets
+    is_single: bool = False  # one row of one lane, appended, read out, and nothing before it
 
     @property
     def is_exact(self) -> bool:
@@ -285,6 +289,8 @@ class Run:
     started: int = 0  # committed fires
     ended: bool = False
     next_fire: Fire | None = None
+    last_fire: Fire | None = None  # committed, and free to be the next one
+    before: Slots | None = None  # of the first fire, while all fires are single: instead of `undo`
     undo: deque[Undo] = field(default_factory=deque)
 
     @property
@@ -392,6 +398,7 @@ class State:
     programs: ProgramTable = field(default_factory=ProgramTable)
     processes: dict[int, Process] = field(default_factory=dict)
     active: dict[Process, None] = field(default_factory=dict)  # with active pipelines, fair order
+    turns: dict[Pipeline, None] = field(default_factory=dict)  # forks and cell changes are queued
     expected: set[Pipeline] = field(default_factory=set)  # whose next submit usually follows
     events: dict[int, list[Event]] = field(default_factory=dict)  # to be sent, by process number
     computing: dict[bytes, Fire] = field(default_factory=dict)  # keys of pages in progress
@@ -406,12 +413,12 @@ class State:
 
     def recharge(self, process: Process) -> None:
         """Pages that only other processes hold are no longer charged to this one."""
-        own = {page for held in process.live_sets for page in held.pages}
+        own = set().union(*references(process.live_sets))
         for other in self.processes.values():
             if other is not process:
-                for held in other.live_sets:
-                    pages = [page for page in held.pages if page and page not in own]
-                    self.pool.charge(pages, other, instead_of=process)
+                for pages in references(other.live_sets):
+                    others = [page for page in pages if page not in own]
+                    self.pool.charge(others, other, instead_of=process)
 
     def next_order(self) -> int:
         self.accepted += 1
@@ -420,8 +427,9 @@ class State:
     def check_integrity(self) -> None:
         """AssertionError unless pages, reference counts and accounts agree (at any time)."""
         sets = [held for process in self.processes.values() for held in process.live_sets]
-        self.pool.check_integrity([held.held_pages for held in sets])
-        self.swap.check_integrity([held.saved for held in sets if held.saved is not None])
+        self.pool.check_integrity(references(sets))
+        self.swap.check_integrity(saved_references(sets))
+        trunk.check_integrity((held.trunk, held.saved is None) for held in sets)
         assert all(not (held.pages and held.saved) for held in sets), "a suspended set holds pages"
         charges = self.pool.charges()
         for process in self.processes.values():

@@ -4,7 +4,7 @@
     restore   pages that are still there are shared again, others are copied back into free ones
 
 Full frozen pages are saved once for all sequences that share them, and are shared again when they
-come back. Moves are carried out in order, before anything else of the next wave touches a page.
+come back. What a sequence has from its trunk, the trunk saves (`trunk.py`). Moves are carried out in order, before anything else of the next wave touches a page.
 Copies of shared pages are among them: the source may be given up, and brought back into, by a later
 move of the same wave.
 """
@@ -84,19 +84,17 @@ class Swap:
         refs = self.pool.refs
         return sum(not (self.is_there(one) and refs[one.page]) for one in saved)
 
-    def restore(self, saved: Sequence[Saved], account: Account) -> list[int]:
+    def bring_back(self, saved: Sequence[Saved], account: Account) -> list[int]:
         """Their pages, one reference each. The caller has made sure that they can be had."""
         # Those that are there first: taking a page might evict them.
         there = [one for one in saved if self.is_there(one)]
         self.pool.share([one.page for one in there], account)
         for one in saved:
             if not self.is_there(one):
-                self._bring_back(one, account)
-        pages = [one.page for one in saved]
-        self.release(saved)
-        return pages
+                self._load(one, account)
+        return [one.page for one in saved]
 
-    def _bring_back(self, one: Saved, account: Account) -> None:
+    def _load(self, one: Saved, account: Account) -> None:
         (page,) = self.pool.take(1, account)
         self.moves.append((Move.IN, page, one.slot))
         self._by_page.pop((one.page, one.generation), None)
