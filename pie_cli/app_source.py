@@ -38,8 +38,18 @@ def read_modules(path: str, source: str) -> dict[str, str]:
 
     A package is its `__init__` under its own name, and each named submodule under its dotted one.
     """
+    found = ((name, text) for name, _, text in _walk(path, source) if text is not None)
+    return dict(sorted(found))
+
+
+def module_files(path: str, source: str) -> list[Path]:
+    """The files of `read_modules`, and where those would lie that imports name and are not there."""
+    return [file for _, file, _ in _walk(path, source)]
+
+
+def _walk(path: str, source: str) -> Iterator[tuple[str, Path, str | None]]:
+    """(name, file, text) of every module that the imports may mean; text None: not beside."""
     folder = Path(os.path.abspath(path)).parent
-    found: dict[str, str] = {}
     waiting = list(imported_names(source, ""))
     seen: set[str] = set()
     while waiting:
@@ -49,10 +59,11 @@ def read_modules(path: str, source: str) -> dict[str, str]:
         seen.add(name)
         file, package = _locate(folder, name)
         if file is None:
+            yield name, folder.joinpath(*name.split(".")).with_suffix(".py"), None
             continue
-        found[name] = _text(file.read_bytes(), str(file))
-        waiting += imported_names(found[name], package)
-    return dict(sorted(found.items()))
+        text = _text(file.read_bytes(), str(file))
+        yield name, file, text
+        waiting += imported_names(text, package)
 
 
 def _locate(folder: Path, name: str) -> tuple[Path | None, str]:

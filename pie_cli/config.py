@@ -40,7 +40,7 @@ class Key:
             raise ValueError(f"is not one of {', '.join(self.choices)}")
         if self.kind == "name" and not NAME.fullmatch(value):
             raise ValueError("is no name: letters, digits, `.`, `_` and `-`")
-        return os.path.expanduser(value) if self.kind == "folder" else value
+        return os.path.abspath(os.path.expanduser(value)) if self.kind == "folder" else value
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,12 @@ def is_animated(stream: TextIO) -> bool:
 
 def paint(text: str, code: str) -> str:
     """`text` for stderr, coloured where somebody sees it and has not asked for none."""
-    if os.environ.get("NO_COLOR") or not is_animated(sys.stderr):
+    return paint_for(sys.stderr, text, code)
+
+
+def paint_for(stream: TextIO, text: str, code: str) -> str:
+    """The same for another stream."""
+    if os.environ.get("NO_COLOR") or not is_animated(stream):
         return text
     return f"\x1b[{code}m{text}\x1b[0m"
 

@@ -1,6 +1,7 @@
 """`pie run`: what its options mean. Starts nothing until all of them are understood."""
 
 import json
+import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,8 @@ from pie_cli.usage import UsageError
 
 if TYPE_CHECKING:
     from ipc import client as c
+    from pie_cli.connection import Connection
+    from pie_cli.screen import Screen
     from pie_cli.stdin_lines import StdinLines
 
 MAX_PRIORITY = 1_000_000
@@ -26,11 +29,21 @@ def run(options: Namespace) -> int:
         print(docstring(read_app(options.app), options.app))
         return 0
     check(options)
-    value = read_input(options.input) | parse_words(options.words)
-    launches = make_runs(options, value, read_files(options.files or []))
-    if options.no_stdin or options.detach:
-        return follow(options, launches, None)
-    return follow(options, launches, stdin_lines(used=options.input == "-"))
+    value = read_input(options.input)
+    words = parse_words(options.words)
+
+    def launches() -> "list[c.Run]":
+        own = value if options.input == "-" else read_input(options.input)  # it may have changed
+        return make_runs(options, own | words, read_files(options.files or []))
+
+    stdin = None
+    if not (options.no_stdin or options.detach):
+        stdin = stdin_lines(used=options.input == "-")
+    if options.watch:
+        from pie_cli.watch import Watch
+
+        return Watch(options, launches, stdin).run()
+    return follow(options, launches(), stdin)
 
 
 def check(options: Namespace) -> None:
@@ -44,15 +57,21 @@ def check(options: Namespace) -> None:
         raise UsageError(f"`-n {options.copies}` launches nothing", "N is 1 or more")
     if options.events and options.stream:
         raise UsageError("`--events` and `--stream` both say what stdout is", "choose one")
+    if options.watch and options.detach:
+        raise UsageError("`--watch` stays, and `--detach` does not", "choose one")
 
 
 def make_runs(options: Namespace, value: dict[str, Any], files: dict[str, bytes]) -> "list[c.Run]":
     """One Run for each copy. Raises UsageError."""
     from ipc import client as c
+    from pie_cli import config
     from pie_cli.app_source import read_app, read_modules
+    from pie_cli.limits import parse_limits
 
     app, source = options.app, read_app(options.app)
     modules = read_modules(app, source)
+    limits, client = parse_limits(options.limits or []), config.value("run.client", options.client)
+    folder = files_folder(options.output)
     runs = []
     for copy in range(options.copies or 1):
         own = value if options.copies is None else {**value, "_copy": copy}
@@ -62,10 +81,27 @@ def make_runs(options: Namespace, value: dict[str, Any], files: dict[str, bytes]
         runs.append(
             c.Run(
                 copy, app, source, modules, text, files, name, options.timeout, options.detach,
-                options.salt or "", options.priority or 0,
+                options.salt or "", options.priority or 0, limits, client, folder,
             )  # fmt: skip
         )
     return runs
+
+
+def files_folder(flag: str | None) -> str:
+    """Where files that the app sends are to lie; made when it was asked for. Raises UsageError."""
+    from pie_cli import config
+
+    folder = config.value("run.files", flag)
+    if folder is None:
+        return ""  # the engine's own
+    folder = os.path.abspath(folder)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot store files in `{folder}`: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot store files in `{folder}`: it cannot be written")
+    return folder
 
 
 def stdin_lines(used: bool) -> "StdinLines":
@@ -77,15 +113,11 @@ def stdin_lines(used: bool) -> "StdinLines":
 
 def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") -> int:
     """Launch and stay to the end; the exit code."""
-    from pie_cli import config
     from pie_cli.run_loop import RunLoop
     from pie_cli.screen import make_screen
-    from pie_cli.starting import find_or_start
 
     screen = make_screen(options)
-    keep_alive = config.value("engine.keep_alive", options.keep_alive)
-    model = config.value("run.model", options.model)
-    connection = find_or_start(model, keep_alive, screen.starting)
+    connection = connect(options, screen)
     try:
         loop = RunLoop(connection, runs, screen, stdin)
         code = loop.run()
@@ -94,3 +126,12 @@ def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") 
     if loop.refusal:
         raise UsageError(loop.refusal.message, loop.refusal.hint)
     return code
+
+
+def connect(options: Namespace, screen: "Screen") -> "Connection":
+    """A connection to the engine that the options ask for, which is started if need be."""
+    from pie_cli import config
+    from pie_cli.starting import find_or_start
+
+    keep_alive = config.value("engine.keep_alive", options.keep_alive)
+    return find_or_start(config.value("run.model", options.model), keep_alive, screen.starting)

@@ -3,14 +3,16 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
 from ipc import client as c
 from pie_cli.connection import Connection, EngineLost
 from pie_cli.output import note
 from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines
+
+if TYPE_CHECKING:
+    from pie_cli.changes import Changes
 
 INTERRUPT_SECONDS = 5.0  # in which the hub answers that an interrupted process has ended
 SHOWN_STEP = 1 << 20  # in units of `weight`
@@ -32,19 +34,28 @@ class RunLoop:
     """Launches the runs on a connection and stays until all have ended, or are detached."""
 
     def __init__(
-        self, connection: Connection, runs: list[c.Run], screen: Screen, stdin: StdinLines | None
-    ) -> None:
+        self, connection: Connection, runs: list[c.Run], screen: Screen, stdin: StdinLines | None,
+        changes: "Changes | None" = None,
+    ) -> None:  # fmt: skip
+        """A change of one of the files of `changes` ends the processes: `changed` is then True."""
         self._connection, self._screen, self._stdin = connection, screen, stdin
         self._copies = [Copy(run) for run in runs]
         self._by_process: dict[str, Copy] = {}
         self._num_shown = 0  # copies whose result was shown or is missing
         self._receiving = False
+        self._interrupts = Interrupts()
         self._interrupted_at: float | None = None
         self.refusal: c.Refused | None = None
+        self._changes, self.changed = changes, False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there was a signal, be it after the last process's end."""
+        return self._interrupts.count > 0
 
     def run(self) -> int:
         """The exit code. Raises EngineLost after all that could be shown was."""
-        with interrupts() as self._interrupts:
+        with self._interrupts:
             for copy in self._copies:
                 self._connection.send(copy.run)
             try:
@@ -69,13 +80,19 @@ class RunLoop:
         self._feed_stdin()
         if all(copy.exit is not None for copy in self._copies):
             return
-        watched = [self._interrupts]
+        watched = [self._interrupts.descriptor]
+        if self._changes is not None and not self.changed:
+            watched.append(self._changes.descriptor)
         if self._stdin and self._stdin.wants_reading:
             watched.append(self._stdin.descriptor)
         ready = self._connection.wait(self._patience(), watched)
-        if self._interrupts in ready:
-            os.read(self._interrupts, 64)
+        if self._interrupts.descriptor in ready:
+            os.read(self._interrupts.descriptor, 64)
             self._interrupt()
+        elif self._changes and self._changes.descriptor in ready:
+            if self._changes.changed():
+                self.changed = True
+                self._kill()
         elif self._stdin and self._stdin.descriptor in ready:
             self._stdin.read()
 
@@ -90,6 +107,8 @@ class RunLoop:
         match message:
             case c.Progress(fraction, text):
                 self._screen.progress(fraction, text)
+            case c.Queued():
+                self._queued(message)
             case c.Launched():
                 self._launched(message)
             case c.Refused():
@@ -100,6 +119,9 @@ class RunLoop:
                 self._shown(message)
             case c.Printed():
                 self._screen.printed(message)
+                self._shown(message)
+            case c.Stored():
+                self._screen.stored(message)
                 self._shown(message)
             case c.Receiving():
                 self._receiving = True
@@ -115,13 +137,21 @@ class RunLoop:
             case c.EngineFailed(text, hint):
                 raise self._connection.lost(text, hint)
 
-    def _shown(self, message: c.Sent | c.Printed) -> None:
+    def _shown(self, message: c.Sent | c.Printed | c.Stored) -> None:
         """Tell the hub now and then, so that a process waits for a slow reader of our output."""
         copy = self._by_process[message.process]
-        copy.shown += c.weight(message.text)
+        copy.shown += c.weight(message.path if isinstance(message, c.Stored) else message.text)
         if copy.shown > SHOWN_STEP:
             self._connection.send(c.Shown(message.process, copy.shown))
             copy.shown = 0
+
+    def _queued(self, event: c.Queued) -> None:
+        copy = self._copies[event.request]
+        self._screen.queued(event)
+        copy.process = event.process
+        self._by_process[event.process] = copy
+        if copy.run.detach:  # it is launched without us
+            self._end(copy, 0)
 
     def _launched(self, event: c.Launched) -> None:
         copy = self._copies[event.request]
@@ -130,14 +160,17 @@ class RunLoop:
         self._screen.launched(event, copy.run.app, self._connection.card.model)
         if copy.run.detach:
             self._end(copy, 0)
-        elif self._interrupted_at is not None:
+        elif self._interrupted_at is not None or self.changed:
             self._connection.send(c.Kill((event.process,), interrupted=True))
 
     def _failed(self, event: c.Error) -> None:
         copy = self._by_process.get(event.process)
         if copy is None:  # it ended before its launch
             copy = next(copy for copy in self._copies if not copy.process and copy.exit is None)
-        self._screen.failed(event)
+        if self.changed and event.exit == INTERRUPTED:
+            self._screen.lost(event)
+        else:
+            self._screen.failed(event)
         self._end(copy, event.exit)
 
     def _end(self, copy: Copy, exit: int) -> None:
@@ -181,11 +214,15 @@ class RunLoop:
         if self._interrupted_at is not None:
             raise KeyboardInterrupt  # asked twice: do not wait
         self._interrupted_at = time.monotonic()
+        if self._kill() < sum(copy.exit is None for copy in self._copies):
+            raise KeyboardInterrupt  # those not launched yet end with this client
+
+    def _kill(self) -> int:
+        """End the processes; how many there are."""
         live = tuple(id for id, copy in self._by_process.items() if copy.exit is None)
         if live:
             self._connection.send(c.Kill(live, interrupted=True))
-        if len(live) < sum(copy.exit is None for copy in self._copies):
-            raise KeyboardInterrupt  # those not launched yet end with this client
+        return len(live)
 
     def _patience(self) -> float | None:
         if self._interrupted_at is None:
@@ -197,27 +234,27 @@ class RunLoop:
         return left
 
 
-@contextmanager
-def interrupts() -> Iterator[int]:
-    """A descriptor that is readable after SIGINT or SIGTERM, which then do nothing else.
+class Interrupts:
+    """Counts SIGINT and SIGTERM, which do nothing else meanwhile. `descriptor`: readable after one.
 
-    A second SIGINT, should the first find nobody waiting, ends this process.
+    A third one, should the first find nobody waiting, ends this process.
     """
-    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    count = 0
 
-    def on_signal(number: int, _: object) -> None:
-        nonlocal count
-        count += 1
-        if count > 2:
-            os._exit(INTERRUPTED)
-        os.write(writer, b"!")
+    def __enter__(self) -> Self:
+        self.count = 0
+        self.descriptor, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        return self
 
-    before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield reader
-    finally:
-        for number, handler in before.items():
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
-        os.close(reader)
-        os.close(writer)
+        os.close(self.descriptor)
+        os.close(self._writer)
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self.count += 1
+        if self.count > 2:
+            os._exit(INTERRUPTED)
+        os.write(self._writer, b"!")

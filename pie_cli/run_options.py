@@ -31,14 +31,18 @@ OPTIONS = (
     Option("stream", "--stream", "Text messages on stdout, the result on stderr."),
     Option("raw", "--raw", "Print a str result without quotes."),
     Option("one_line", "--json", "Print the result on one line on a terminal too."),
+    Option("output", "-o", "Where files that the app sends are stored.", "DIR"),
     Option("detach", "--detach", "Print the process id and leave it running."),
     Option("copies", "-n", "Launch N copies.", "N", int),
     Option("name", "--name", "The process's id.", "NAME"),
+    Option("client", "--client", "Launch for another client than this user.", "NAME"),
     Option("priority", "--priority", "Higher goes first; the default is 0.", "N", int),
     Option("salt", "--salt", "Share cached pages with runs of an equal salt only.", "TEXT"),
     Option("no_stdin", "--no-stdin", "Leave stdin alone."),
     Option("timeout", "--timeout", "End the process after S seconds.", "S", float),
+    Option("limits", "--limit", "Lower limits of this launch, like memory=256M,cpu=60.", "KEY=N,…", repeatable=True),
     Option("keep_alive", "--keep-alive", "Of an engine that this starts: leave when idle for S seconds.", "S", float),
+    Option("watch", "--watch", "Launch anew when the app or an attached file changes."),
     Option("about", "--about", "Print the app's docstring and run nothing."),
 )  # fmt: skip
 

@@ -27,9 +27,11 @@ class Screen(Protocol):
 
     def starting(self, model: str) -> None: ...
     def progress(self, fraction: float, text: str) -> None: ...
+    def queued(self, event: c.Queued) -> None: ...
     def launched(self, event: c.Launched, app: str, model: str) -> None: ...
     def sent(self, event: c.Sent) -> None: ...
     def printed(self, event: c.Printed) -> None: ...
+    def stored(self, event: c.Stored) -> None: ...
     def returned(self, event: c.Returned) -> None:
         """At once."""
 
@@ -49,6 +51,7 @@ class PlainScreen:
     def __init__(self, style: Style) -> None:
         self._style = style
         self._bar = ProgressBar()
+        self._told_queued: set[str] = set()
         self._open_line = ""  # what kind of text left the cursor within a line of stderr
         self._stream_open = False  # the same for streamed text, where both are one terminal
         self._one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
@@ -60,6 +63,14 @@ class PlainScreen:
     def progress(self, fraction: float, text: str) -> None:
         if sys.stderr.isatty():
             self._bar.show(fraction, text)
+
+    def queued(self, event: c.Queued) -> None:
+        """On a terminal the place is told as it changes, elsewhere once."""
+        self._bar.clear()
+        name = f"{event.process} " if self._style.several else ""
+        if event.process not in self._told_queued or sys.stderr.isatty():
+            self._write_line(f"{name}waits, {event.position} in the queue: {event.reason}")
+        self._told_queued.add(event.process)
 
     def launched(self, event: c.Launched, app: str, model: str) -> None:
         self._bar.clear()
@@ -76,6 +87,12 @@ class PlainScreen:
 
     def printed(self, event: c.Printed) -> None:
         self._write(event.text, event.stream)
+
+    def stored(self, event: c.Stored) -> None:
+        if event.error:
+            self._write_line(f"warning: a file was not stored as `{event.path}`: {event.error}")
+        else:
+            self._write_line(f"file: {event.path} ({event.size:,} bytes)")
 
     def returned(self, event: c.Returned) -> None:
         pass
@@ -141,11 +158,21 @@ class DetachedScreen(PlainScreen):
 
     def __init__(self) -> None:
         super().__init__(Style())
+        self._told: set[str] = set()
+
+    def queued(self, event: c.Queued) -> None:
+        super().queued(event)
+        self._tell(event.process)
 
     def launched(self, event: c.Launched, app: str, model: str) -> None:
         super().launched(event, app, model)
-        sys.stdout.write(event.process + "\n")
-        sys.stdout.flush()
+        self._tell(event.process)
+
+    def _tell(self, process: str) -> None:
+        if process not in self._told:
+            self._told.add(process)
+            sys.stdout.write(process + "\n")
+            sys.stdout.flush()
 
 
 class EventScreen:
@@ -160,6 +187,9 @@ class EventScreen:
     def progress(self, fraction: float, text: str) -> None:
         self._errors.progress(fraction, text)
 
+    def queued(self, event: c.Queued) -> None:
+        self._errors.queued(event)
+
     def launched(self, event: c.Launched, app: str, model: str) -> None:
         self._errors.launched(event, app, model)
         self._write("launched", event, app=app, model=model, sandbox=event.sandbox)
@@ -170,6 +200,12 @@ class EventScreen:
 
     def printed(self, event: c.Printed) -> None:
         self._write(event.stream, event, text=event.text)
+
+    def stored(self, event: c.Stored) -> None:
+        if event.error:
+            self._errors.stored(event)
+        else:
+            self._write("file", event, path=event.path, size=event.size, sha256=event.sha256)
 
     def returned(self, event: c.Returned) -> None:
         self._write("return", event, value=json.loads(event.value))

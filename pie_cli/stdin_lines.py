@@ -35,6 +35,10 @@ class StdinLines:
         if process in self._untaken:
             self._untaken[process] -= count
 
+    def renew(self) -> None:
+        """Other processes come, which have not been told of the end."""
+        self._told_end = False
+
     @property
     def processes(self) -> list[str]:
         return list(self._untaken)

@@ -29,7 +29,7 @@ _BOOT = (
 )
 _TIMEOUT = 30.0  # seconds; the probe takes 0.1
 
-_FULL_HINT = (
+FULL_HINT = (
     "`full` needs user namespaces: in a container, a profile that allows unshare() and mount(); "
     "on Ubuntu, `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
 )
@@ -75,7 +75,7 @@ def choose(unsafe_no_sandbox: bool = False, only_full: bool = False) -> Tier:
         raise SandboxUnavailable(tier.missing)
     if only_full and tier.name != policy.FULL:
         reason = f"`--sandbox full` is not to be had, only `{tier.name}`"
-        hint = f"{_FULL_HINT}; `--sandbox auto` takes the best that there is"
+        hint = f"{FULL_HINT}; `--sandbox auto` takes the best that there is"
         raise SandboxUnavailable([reason, *tier.missing], hint)
     return tier
 

@@ -30,7 +30,7 @@ class Engine:
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PIE_", "XDG_RUNTIME"))},
             "PIE_HOME": str(self.home), "PIE_WORKER": "tests.cli.fake_worker", "NO_COLOR": "1",
-            "PYTHONPATH": str(ROOT), **self.extra,
+            "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(self.home / "no-hub"), **self.extra,
         }  # fmt: skip
 
     def start(self, *words: object, **options) -> subprocess.Popen:

@@ -1,6 +1,7 @@
 """`pie config`: where settings come from, and a file that is edited without losing anything."""
 
 import json
+import os
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_first_setting_makes_the_file_and_its_table(clean_environment):
     command(["config", "set", NAME, "0"])
     assert config.path().read_text() == "[engine]\nkeep_alive = 0\n"
     command(["config", "set", "run.files", "a b"])
-    assert config.value("run.files") == "a b"
+    assert config.value("run.files") == os.path.abspath("a b")
 
 
 @pytest.mark.parametrize(

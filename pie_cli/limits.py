@@ -1,0 +1,56 @@
+"""`--limit memory=256M,cpu=60`: limits of one launch, with their units. Knows no engine's own."""
+
+import re
+from typing import TYPE_CHECKING
+
+from pie_cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from ipc.client import Asked
+
+#: What each key counts; those in bytes take a unit.
+KEYS = {
+    "memory": "bytes", "cpu": "seconds", "pages": "pages", "pipelines": "pipelines",
+    "channels": "bytes", "passes": "queued passes", "descriptors": "open files",
+    "output": "bytes", "messages": "messages a second", "inbox": "messages",
+}  # fmt: skip
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)(?:i?B)?", re.IGNORECASE)
+_MOST = 1 << 62
+
+
+def parse_limits(texts: list[str]) -> "Asked":
+    """The limits of every `--limit`; the last of equal keys wins. Raises UsageError."""
+    from ipc.client import Asked
+
+    found: dict[str, int] = {}
+    for text in texts:
+        for pair in text.split(","):
+            key, is_pair, value = pair.partition("=")
+            key = key.strip()
+            if not is_pair:
+                raise UsageError(
+                    f"`--limit {text}`: `{pair}` is not of the form KEY=NUMBER", _hint()
+                )
+            if key not in KEYS:
+                raise UsageError(f"`--limit {text}`: there is no limit `{key}`", _hint())
+            found[key] = _number(key, value.strip())
+    return Asked(**found)
+
+
+def _number(key: str, text: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise UsageError(f"`--limit {key}={text}` is no number of {KEYS[key]}", _hint())
+    unit = match[2].upper()
+    if KEYS[key] != "bytes" and match[0] != match[1]:
+        raise UsageError(f"`--limit {key}={text}`: {KEYS[key]} have no unit", _hint())
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    value = int(number * _UNITS[unit])
+    if value < 1:
+        raise UsageError(f"`--limit {key}={text}` is less than one", _hint())
+    return min(value, _MOST)
+
+
+def _hint() -> str:
+    return f"like `memory=256M,cpu=60`; keys: {', '.join(KEYS)}"

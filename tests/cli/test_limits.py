@@ -1,0 +1,46 @@
+"""`--limit`: keys, numbers and units."""
+
+import pytest
+
+from ipc.client import Asked
+from pie_cli.limits import KEYS, parse_limits
+from pie_cli.usage import UsageError
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([], {}),
+        (["memory=256M,cpu=60,pages=1000"], {"memory": 256 << 20, "cpu": 60, "pages": 1000}),
+        (["memory=1k", "memory=1.5G"], {"memory": 3 << 29}),
+        (["output=64KiB , channels=7B"], {"output": 64 << 10, "channels": 7}),
+        (["passes=1,pipelines=2,descriptors=3,messages=4,inbox=5"],
+         {"passes": 1, "pipelines": 2, "descriptors": 3, "messages": 4, "inbox": 5}),
+        (["pages=" + "9" * 100], {"pages": 1 << 62}),
+    ],
+)  # fmt: skip
+def test_limits_are_read_with_their_units(texts, expected):
+    assert parse_limits(texts) == Asked(**expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("speed=1", "there is no limit `speed`"),
+        ("memory", "`memory` is not of the form KEY=NUMBER"),
+        ("", "`` is not of the form"),
+        ("cpu=1M", "seconds have no unit"),
+        ("memory=much", "is no number of bytes"),
+        ("memory=-1", "is no number of bytes"),
+        ("cpu=0", "is less than one"),
+        ("memory=1T", "is no number of bytes"),
+    ],
+)
+def test_what_is_no_limit_is_refused_with_the_keys(text, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        parse_limits([text])
+    assert all(key in caught.value.hint for key in KEYS)
+
+
+def test_the_keys_are_those_that_a_launch_can_ask_for():
+    assert set(KEYS) == set(Asked.__struct_fields__)
