@@ -153,4 +153,4 @@ def _used(alternatives: Iterable[Sequence]) -> Iterator[str]:
 def _kept(sequence: Sequence, good: set[str]) -> Sequence | None:
     if any(symbol.low and symbol.name not in good for symbol in sequence):
         return None
-    return tuple(symbol for symbol in sequence if symbol.name in good)
+    return tuple(symbol for symbol in sequence if symbol.name in good and symbol.high != 0)

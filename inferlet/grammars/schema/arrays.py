@@ -89,6 +89,7 @@ class _Items:
             raise self._refuse("uniqueItems", "is not supported beside `contains`")
         contains = self.shape.contains
         top = max(len(self.shape.prefix), self.low, self.high or 0, 1)
+        top = max(top, *(c.start for c in contains))
         size = top + sum(c.low if c.high is None else c.high for c in contains)
         if size > MAX_COUNTED or len(contains) > 3:
             raise self._refuse("contains", "with these limits is too large")
@@ -123,8 +124,11 @@ class _Items:
         for hits in itertools.product((True, False), repeat=len(contains)):
             need = item_need(self.shape, index)
             following = []
+            if any(hit and index < one.start for hit, one in zip(hits, contains, strict=True)):
+                continue
             for hit, count, one in zip(hits, counts, contains, strict=True):
-                need = both(need, one.need if hit else one.unless)
+                if index >= one.start:
+                    need = both(need, one.need if hit else one.unless)
                 following.append(self._next_count(count, one, hit))
             value = self.rules.symbol(need)
             if value is None or None in following:

@@ -110,6 +110,7 @@ def values_of(expander: "Expander", place: Place, keyword: str) -> Union:
 
 def _not_values(expander: "Expander", place: Place, keyword: str) -> Union:
     found: dict[type, Shape | None] = {type(shape): shape for shape in EVERYTHING.values()}
+    containing: dict[type, Union] = {shapes.Array: [], shapes.Object: []}
     for shape in values_of(expander, place, keyword):
         match shape:
             case Null():
@@ -123,9 +124,11 @@ def _not_values(expander: "Expander", place: Place, keyword: str) -> Union:
                 texts = tree.either(*map(tree.literal, values))
                 found[String] = String((tree.Not(texts),))
             case _:
-                left = containers.not_constant(place, keyword, shape)
-                found[type(shape)] = shapes.intersect(found[type(shape)], left)
-    return [shape for shape in found.values() if shape is not None]
+                left = containers.not_constant(expander.document, shape)
+                rest = containing[type(shape)] or [found.pop(type(shape))]
+                containing[type(shape)] = expander.meet(rest, left, place)
+    left = [shape for shape in found.values() if shape is not None]
+    return [*left, *containing[shapes.Array], *containing[shapes.Object]]
 
 
 # ---- numbers
@@ -160,9 +163,10 @@ def _number_limit(place: Place, keyword: str) -> Number:
 
 def _not_number(expander: "Expander", place: Place, keyword: str) -> Union:
     del expander
-    if keyword == "multipleOf":
-        raise refuse(place, keyword, "cannot be negated")
     limit = _number_limit(place, keyword)
+    if limit.multiples:
+        is_one = limit.multiples == (Decimal(1),)
+        return [Number(is_fraction=True) if is_one else Number(indivisible=limit.multiples)]
     if limit.low:
         return [Number(high=(limit.low[0], not limit.low[1]))]
     if limit.high:

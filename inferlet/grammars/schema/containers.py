@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from inferlet.grammars.regex import tree
 from inferlet.grammars.schema import keywords, limits
+from inferlet.grammars.schema.emptiness import tree_of
 from inferlet.grammars.schema.document import Document, Place, escape, refuse
 from inferlet.grammars.schema.shapes import (
     ANYTHING,
@@ -12,6 +14,8 @@ from inferlet.grammars.schema.shapes import (
     Need,
     Object,
     Shape,
+    Some,
+    String,
     Union,
 )
 
@@ -115,18 +119,35 @@ def not_array(expander: "Expander", place: Place, keyword: str) -> Union:
             Array((ANYTHING,) * index + (_need(item, False),), low=index + 1, place=place)
             for index, item in enumerate(prefix)
         ]
-    if keyword == "items" and not _prefix(expander, place):
-        wrong = Contains(_need(_at(expander, place, keyword), False), 1, None, ANYTHING)
-        return [Array(contains=(wrong,), place=place)]
-    if keyword == "contains" and not {"minContains", "maxContains"} & set(value):
-        return [Array(items=_need(_at(expander, place, keyword), False), place=place)]
+    if keyword in ("items", "additionalItems", "unevaluatedItems"):
+        if keyword != _rest_keyword(place):
+            return []
+        start = len(_prefix(expander, place))
+        wrong = Contains(_need(_at(expander, place, keyword), False), 1, None, ANYTHING, start)
+        return [Array(contains=(wrong,), low=start + 1, place=place)]
+    if keyword == "contains":
+        return _not_contains(expander, place)
+    if keyword in ("minContains", "maxContains"):
+        return []
     if keyword == "uniqueItems" and value[keyword] is False:
         return []
-    if keyword == "additionalItems" and not isinstance(value.get("items"), list):
-        return []
-    if keyword in ("minContains", "maxContains") and "contains" not in value:
-        return []
     raise refuse(place, keyword, "cannot be negated")
+
+
+def _not_contains(expander: "Expander", place: Place) -> Union:
+    """Fewer items than there must be, or more than there may be."""
+    item = _at(expander, place, "contains")
+    low, high = limits.count(place, "minContains", 1), limits.count(place, "maxContains")
+    need, unless = _need(item), _need(item, False)
+    found: Union = []
+    if low == 1:
+        found.append(Array(items=unless, place=place))
+    elif low:
+        found.append(Array(contains=(Contains(need, 0, low - 1, unless),), place=place))
+    if high is not None:
+        more = Contains(need, high + 1, None, ANYTHING)
+        found.append(Array(contains=(more,), low=high + 1, place=place))
+    return found
 
 
 # ---- objects
@@ -187,10 +208,42 @@ def not_object(expander: "Expander", place: Place, keyword: str) -> Union:
         return [Object(high=limit - 1, place=place)] if limit else []
     if keyword == "maxProperties":
         return [Object(low=limits.count(place, keyword) + 1, place=place)]
-    is_empty = keyword == "patternProperties" and not value[keyword]
-    if value[keyword] is True or is_empty:
+    if value[keyword] is True:
         return []
-    raise refuse(place, keyword, "cannot be negated")
+    return [Object(some=(some,), place=place) for some in _some_wrong(expander, place, keyword)]
+
+
+def _some_wrong(expander: "Expander", place: Place, keyword: str) -> list[Some]:
+    """Members that each break a keyword which says something of names."""
+    if keyword == "patternProperties":
+        return [
+            Some(
+                limits.pattern_of(place, keyword, pattern),
+                _need(_at(expander, place, keyword, pattern), False),
+            )
+            for pattern in _map(place, keyword)
+        ]
+    if keyword == "propertyNames":
+        wrong = expander.union_of(_need(_at(expander, place, keyword), False))
+        texts = [tree_of(shape) for shape in wrong if isinstance(shape, String)]
+        return [Some(tree.either(*texts), ANYTHING)] if texts else []
+    if keyword == "unevaluatedProperties" and (
+        "additionalProperties" in place.value or not _unevaluated(place, keyword)
+    ):
+        return []
+    patterns = [limits.search(pattern) for pattern in _map(place, "patternProperties")]
+    names = others_than(list(_map(place, "properties")), patterns)
+    return [Some(names, _need(_at(expander, place, keyword), False))]
+
+
+def others_than(names: list[str], patterns: list[tree.Node]) -> tree.Node:
+    """Every other name."""
+    parts = [tree.Not(pattern) for pattern in patterns]
+    if names:
+        parts.append(tree.Not(tree.either(*map(tree.literal, names))))
+    if not parts:
+        return tree.ANY_TEXT
+    return parts[0] if len(parts) == 1 else tree.Both(tuple(parts))
 
 
 # ---- constants
@@ -209,9 +262,23 @@ def constant(document: Document, value: list | dict, path: str) -> Shape:
     return Object((Layer(members, (), never, is_open=True),), tuple(value))
 
 
-def not_constant(place: Place, keyword: str, shape: Shape) -> Shape:
-    if isinstance(shape, Array) and shape.high == 0:
-        return Array(low=1)
-    if isinstance(shape, Object) and not shape.required:
-        return Object(low=1)
-    raise refuse(place, keyword, "with an array or object cannot be negated")
+def not_constant(document: Document, shape: Array | Object) -> Union:
+    """Every other array or object than a constant one."""
+
+    def other(need: Need) -> Need:
+        return tuple((place, not sign) for place, sign in need)
+
+    if isinstance(shape, Array):
+        found: Union = [Array(low=shape.low + 1)]
+        if shape.low:
+            found.append(Array(high=shape.low - 1))
+        return found + [
+            Array((ANYTHING,) * index + (other(item),), low=index + 1)
+            for index, item in enumerate(shape.prefix)
+        ]
+    never = _need(document.false)
+    found = [Object(some=(Some(others_than(list(shape.required), []), ANYTHING),))]
+    for name, need in shape.layers[0].properties:
+        found.append(Object((Layer(((name, never),)),)))
+        found.append(Object((Layer(((name, other(need)),)),), (name,)))
+    return found

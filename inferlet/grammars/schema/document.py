@@ -86,6 +86,7 @@ class Document:
         declared = keywords.declared_draft(root)
         self.draft = declared or keywords.NEWEST
         self.is_declared = declared is not None
+        self._targets: set[str] = set()
         self._walk(root)
         self.root = self.at(root, "#")
 
@@ -104,6 +105,11 @@ class Document:
             known = Place(value, path, parent.base if parent else "")
             self._places[id(value)] = known
         return known
+
+    def first_with(self, keyword: str) -> Place:
+        """The first place that has a keyword."""
+        found = (place for place in self._places.values() if keyword in place.value)
+        return next(found, self.root)
 
     def make(self, value: Any, path: str) -> Place:
         """A place for a schema that is not in the document."""
@@ -145,6 +151,16 @@ class Document:
                 raise refuse(place, keyword, f"`#{fragment}` points to nothing")
         return self.at(value, f"#{fragment}", Place(None, "", base))
 
+    def _add_target(self, reference: Any) -> None:
+        """All places that a pointer passes."""
+        if isinstance(reference, str) and reference.startswith("#/"):
+            parts = unquote(reference).split("/")
+            self._targets.update("/".join(parts[: n + 1]) for n in range(1, len(parts)))
+
+    def holds_target(self, place: Place, word: str) -> bool:
+        """Whether a `$ref` points into the value of a word: then it holds definitions."""
+        return f"{place.path}/{escape(word)}" in self._targets
+
     def _base_of(self, value: dict, base: str) -> str:
         known = self._places.get(id(value))
         return known.base if known else base
@@ -168,6 +184,7 @@ class Document:
                 if isinstance(anchor, str):
                     self._by_uri[f"{base}#{anchor}"] = value
             self._places.setdefault(id(value), Place(value, path, base))
+            self._add_target(value.get("$ref"))
             todo.extend((inner, f"{path}/{where}", base) for where, inner in subschemas(value))
 
 

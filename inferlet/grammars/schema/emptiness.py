@@ -15,6 +15,7 @@ from inferlet.grammars.schema.shapes import (
     Number,
     Object,
     Shape,
+    Some,
     String,
     both,
     item_need,
@@ -29,8 +30,14 @@ MAX_DEPTH = 6  # of values in values
 class Emptiness:
     """Memory of what was found."""
 
-    def __init__(self, expander: "Expander", is_void: Callable[[tree.Node], bool]) -> None:
+    def __init__(
+        self,
+        expander: "Expander",
+        is_void: Callable[[tree.Node], bool],
+        is_possible: Callable[["Expander", Object, Some], bool],
+    ) -> None:
         self._expander = expander
+        self._is_possible = is_possible
         self._is_void = is_void
         self._open: set[Need] = set()
         self._found: dict[Need, bool] = {}
@@ -63,8 +70,10 @@ class Emptiness:
                     return True
                 count = min(low, len(shape.prefix) + 1)
                 return any(self.of_need(item_need(shape, index)) for index in range(count))
-            case Object(required=required):
-                return any(self.of_need(self.member_need(shape, name)) for name in required)
+            case Object(required=required, some=some):
+                if any(self.of_need(self.member_need(shape, name)) for name in required):
+                    return True
+                return not all(self._is_possible(self._expander, shape, one) for one in some)
         return False
 
     def _of_string(self, shape: String) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferlet.errors import GrammarError
-from inferlet.grammars.schema import asserts, keywords, shapes
+from inferlet.grammars.schema import asserts, keywords, members, shapes
 from inferlet.grammars.schema.document import Document, Place, refuse
 from inferlet.grammars.schema.emptiness import Emptiness
 from inferlet.grammars.schema.limits import simplified
@@ -12,6 +12,7 @@ from inferlet.grammars.schema.shapes import EVERYTHING, Need, Term, Union
 
 MAX_SHAPES = 1500
 MAX_STEPS = 200_000
+MANY = 24  # shapes
 # Marks a schema that tests and does not describe. Not a keyword: no document can hold it unseen.
 QUIET = "\0quiet"
 _NO_OBJECT = {"type": ["null", "boolean", "number", "string", "array"]}
@@ -25,7 +26,7 @@ class Expander:
         """`is_void(tree)` asks the engine whether a regular language has no text."""
         self.document = document
         self.is_void = is_void
-        self.emptiness = Emptiness(self, is_void)
+        self.emptiness = Emptiness(self, is_void, members.is_possible)
         self._terms: dict[Term, Union] = {}
         self._needs: dict[Need, Union] = {}
         self._open: set[Term] = set()
@@ -37,6 +38,7 @@ class Expander:
         found = self._needs.get(need)
         if found is None:
             found = self._all(need) if need else list(EVERYTHING.values())
+            found = [one for shape in found for one in members.split(shape)]
             found = [shape for shape in found if not self.emptiness.of_shape(shape)]
             self._needs[need] = found
         return found
@@ -119,7 +121,7 @@ class Expander:
         """A draft says of itself that unknown words assert nothing; without one, nobody does."""
         if word in keywords.REFUSED:
             raise refuse(place, word, "is not supported")
-        if keywords.is_note(word):
+        if keywords.is_note(word) or self.document.holds_target(place, word):
             return
         if meant := keywords.meant(word):
             raise refuse(place, word, "is no keyword", f"write `{meant}`")
@@ -187,14 +189,33 @@ class Expander:
                 for other, rival in enumerate(branches)
                 if other != index and not self._are_disjoint(own, self.expand((rival, True)))
             ]
-            if not sign and rivals:
-                raise refuse(place, "oneOf", "cannot be negated when its branches overlap")
             for rival in rivals:
-                own = self.meet(own, self._without(place, rival), place)
-            found.update(dict.fromkeys(own))
-        if sign:
-            return list(found)
-        return self._all([(branch, False) for branch in branches])
+                if sign:
+                    own = self._few(self.meet(own, self._without(place, rival), place))
+                else:
+                    both = self.meet(own, self.expand((rival, True)), place)
+                    found.update(dict.fromkeys(both))
+            if sign:
+                self._check_multiples(place, own)
+                found.update(dict.fromkeys(own))
+        if not sign:
+            found.update(dict.fromkeys(self._all([(branch, False) for branch in branches])))
+            return self._quiet(list(found))
+        return list(found)
+
+    def _check_multiples(self, place: Place, union: Union) -> None:
+        for shape in union:
+            if isinstance(shape, shapes.Number) and shape.indivisible and shape.values is None:
+                raise refuse(
+                    place, "oneOf", "has branches that can both match, and `multipleOf` cannot be "
+                    "negated", "use `anyOf`",
+                )  # fmt: skip
+
+    def _few(self, union: Union) -> Union:
+        """Many shapes are often mostly empty ones, which would be multiplied further."""
+        if len(union) <= MANY:
+            return union
+        return [shape for shape in union if not self.emptiness.of_shape(shape)]
 
     def _without(self, place: Place, rival: Place) -> Union:
         try:

@@ -25,6 +25,8 @@ def holds(shape: Number, value: Decimal) -> bool:
         return False
     if any(value % multiple != 0 for multiple in shape.multiples):
         return False
+    if any(value % step == 0 for step in shape.indivisible):
+        return False
     return value not in shape.excluded
 
 

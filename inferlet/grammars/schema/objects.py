@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 from inferlet.grammars.lark import Sequence, Symbol
 from inferlet.grammars.regex import tree
-from inferlet.grammars.schema import limits
+from inferlet.grammars.schema import members
 from inferlet.grammars.schema.document import refuse
-from inferlet.grammars.schema.emptiness import tree_of
 from inferlet.grammars.schema.scalars import SPACE
-from inferlet.grammars.schema.shapes import Layer, Need, Object, String, both
+from inferlet.grammars.schema.shapes import Object, both
 
 if TYPE_CHECKING:
     from inferlet.grammars.schema.rules import Rules
 
-MAX_PATTERNS = 6
 MAX_STATES = 20_000
+MAX_SOME = 4  # members that there must be, of names that are not listed
+MAX_ROOM = 1000  # rules for them, where the number of members is limited
+_NONE: frozenset[int] = frozenset()
 
 
 def alternatives(rules: "Rules", shape: Object) -> list[Sequence]:
@@ -30,8 +31,7 @@ def alternatives(rules: "Rules", shape: Object) -> list[Sequence]:
 class _Members:
     def __init__(self, rules: "Rules", shape: Object) -> None:
         self.rules, self.shape, self.lark = rules, shape, rules.lark
-        names = [name for layer in shape.layers for name, _ in layer.properties]
-        self.listed = list(dict.fromkeys((*names, *shape.required)))
+        self.listed = members.listed(shape)
         needs = {name: rules.expander.emptiness.member_need(shape, name) for name in self.listed}
         # What may come, in order: the member, and whether it must.
         self.members: list[tuple[Sequence, bool]] = []
@@ -40,66 +40,93 @@ class _Members:
             if value is not None:
                 member = (Symbol(rules.key(tree.literal(name))), Symbol(value))
                 self.members.append((member, name in shape.required))
+        self.regions = members.regions(rules.expander, shape)
+        self._tails: dict[tuple, Sequence | None] = {}
+        self._check_some()
         self.extra = self._extra()
 
     # ---- members of other names
 
-    def _extra(self) -> Sequence | None:
-        """One member that is not listed: its value depends on the patterns that its name has."""
+    def _extra(self, past: frozenset[int] = _NONE, hit: frozenset[int] = _NONE) -> Sequence | None:
+        """One member that is not listed. `hit`: it is the last one of these that there must be;
+        `past`: those of which the last was there, so no name of theirs may come again."""
         found: list[Sequence] = []
-        layers = self._closed()
-        patterns = list(dict.fromkeys(p for layer in layers for p, _ in layer.patterns))
-        if len(patterns) > MAX_PATTERNS:
-            raise refuse(self.shape.place or "#", "patternProperties",
-                         f"has {len(patterns)} patterns; at most {MAX_PATTERNS} are supported")  # fmt: skip
-        for matched in itertools.product((True, False), repeat=len(patterns)):
-            matches = dict(zip(patterns, matched, strict=True))
-            need: Need = ()
-            for layer in layers:
-                need = both(need, layer.of_name(None, matches))
+        some = self.shape.some
+        for names, need in self.regions:
+            parts = [names, *(tree.Not(some[i].names) for i in sorted(past))]
+            for index in sorted(hit):
+                parts.append(some[index].names)
+                need = both(need, some[index].need)
             value = self.rules.symbol(need)
-            key = None if value is None else self._extra_key(matches)
-            if key is not None:
-                found.append((Symbol(key), Symbol(value)))
+            node = members.all_of(parts)
+            if value is None or (len(parts) > 1 and self.rules.expander.is_void(node)):
+                continue
+            found.append((Symbol(self.rules.key(node)), Symbol(value)))
         if len(found) > 1:
             return (Symbol(self.lark.rule(*found)),)
         return found[0] if found else None
 
-    def _closed(self) -> list[Layer]:
-        """A schema that lists properties allows no others, unless one here says what they are."""
-        layers = [Layer((), layer.patterns, layer.others) for layer in self.shape.layers]
-        is_listing = any(layer.is_listing for layer in self.shape.layers)
-        if is_listing and not any(layer.is_open for layer in self.shape.layers):
-            patterns = tuple((p, ()) for layer in layers for p, _ in layer.patterns)
-            never = ((self.rules.document.false, True),)
-            layers.append(Layer((), patterns, never))
-        return layers
+    def _with_some(self, past: frozenset[int], room: int | None, is_first: bool) -> Sequence | None:
+        """Other members, among them all that there must be: at most `room`, if not None."""
+        if (known := self._tails.get((past, room, is_first), self)) is not self:
+            return known
+        comma = () if is_first else (Symbol(self.rules.comma),)
+        left = sorted(frozenset(range(len(self.shape.some))) - past)
+        found: list[Sequence] = []
+        if room is None:
+            found = self._any_number(past, left, is_first)
+        elif room and (plain := self._extra(past)):
+            rest = self._with_some(past, room - 1, is_first=False)
+            found = [(*comma, *plain, *rest)] if rest is not None else []
+        if not left and not is_first:
+            found.append(())
+        for hit in _subsets(left) if room != 0 else ():
+            member = self._extra(past, hit)
+            rest = member and self._with_some(past | hit, room and room - 1, is_first=False)
+            if member and rest is not None:
+                found.append((*comma, *member, *rest))
+        made = (Symbol(self.lark.rule(*found)),) if found else None
+        self._tails[past, room, is_first] = made
+        return made
 
-    def _extra_key(self, matches: dict[str, bool]) -> str | None:
-        parts: list[tree.Node] = []
-        for pattern, is_match in matches.items():
-            node = limits.search(pattern)
-            parts.append(node if is_match else tree.Not(node))
-        if self.shape.names:
-            options = self.rules.expander.union_of(self.shape.names)
-            texts = [tree_of(option) for option in options if isinstance(option, String)]
-            parts.append(tree.either(*texts) if texts else tree.NOTHING)
-        if self.listed:
-            parts.append(tree.Not(tree.either(*map(tree.literal, self.listed))))
-        if not parts:
-            return self.rules.key(tree.ANY_TEXT)
-        node = parts[0] if len(parts) == 1 else tree.Both(tuple(parts))
-        is_simple = not matches and not self.shape.names
-        if not is_simple and self.rules.expander.is_void(node):
-            return None
-        return self.rules.key(node)
+    def _any_number(self, past: frozenset[int], left: list[int], is_first: bool) -> list[Sequence]:
+        """One or more members, then the next of those that there must be."""
+        plain = self._extra(past)
+        if plain is None:
+            return []
+        more = self.lark.rule((Symbol(self.rules.comma), *plain))
+        start = (*plain, Symbol(more, 0, None)) if is_first else (Symbol(more, 1, None),)
+        if not left:
+            return [start]
+        found = []
+        for hit in _subsets(left):
+            member = self._extra(past, hit)
+            rest = member and self._with_some(past | hit, None, is_first=False)
+            if member and rest is not None:
+                found.append((*start, Symbol(self.rules.comma), *member, *rest))
+        return found
+
+    def _check_some(self) -> None:
+        """Two that there must be may be told apart by names, or by one of them alone having a say
+        about values: else the order in which they come would matter."""
+        some, high = self.shape.some, self.shape.high
+        if len(some) > MAX_SOME or (some and high is not None and high << len(some) > MAX_ROOM):
+            raise self._refuse("not", "asks for too many members that are not listed")
+        for one, other in itertools.combinations(some, 2):
+            if one.need and other.need and not self.rules.expander.is_void(
+                tree.Both((one.names, other.names))
+            ):  # fmt: skip
+                raise self._refuse("not", "asks for two members whose names may be the same")
+
+    def _refuse(self, keyword: str, why: str) -> Exception:
+        return refuse(self.shape.place or "#", keyword, why)
 
     # ---- the sequence
 
     def alternatives(self) -> list[Sequence]:
         low, high = self.shape.low, self.shape.high
         found: list[Sequence] = []
-        if low == 0 and not self.shape.required:
+        if low == 0 and not self.shape.required and not self.shape.some:
             found.append((Symbol(self.lark.terminal(rf"/\{{{SPACE}\}}/")),))
         if high == 0 or (not self.members and self.extra is None):
             return found
@@ -155,6 +182,9 @@ class _Members:
         """All listed members are past."""
         missing = max(0, low - count)
         room = None if high is None else high - count
+        if self.shape.some:
+            self._check_missing(missing)
+            return self._with_some(_NONE, room, is_first=False)
         if self.extra is None or room == 0:
             return None if missing else ()
         if room is not None and room < missing:
@@ -167,6 +197,8 @@ class _Members:
         if self.extra is None:
             return None
         self._check_missing(low)
+        if self.shape.some:
+            return self._with_some(_NONE, high, is_first=True)
         more = self.lark.rule((Symbol(self.rules.comma), *self.extra))
         return (*self.extra, Symbol(more, max(0, low - 1), None if high is None else high - 1))
 
@@ -176,3 +208,9 @@ class _Members:
             raise refuse(self.shape.place or "#", "minProperties",
                          f"{self.shape.low} over members that are not listed is not supported",
                          "list the members under `properties`")  # fmt: skip
+
+
+def _subsets(items: list[int]) -> list[frozenset[int]]:
+    """Those that are not empty."""
+    sizes = range(1, len(items) + 1)
+    return [frozenset(one) for size in sizes for one in itertools.combinations(items, size)]

@@ -7,7 +7,7 @@ from inferlet.errors import GrammarError
 from inferlet.grammars.lark import Lark, Sequence, Symbol
 from inferlet.grammars.regex import tree
 from inferlet.grammars.schema import arrays, numbers, objects
-from inferlet.grammars.schema.document import Document, refuse
+from inferlet.grammars.schema.document import Document, Place, refuse
 from inferlet.grammars.schema.expand import Expander
 from inferlet.grammars.schema.scalars import SPACE, string, terminal
 from inferlet.grammars.schema.shapes import (
@@ -76,6 +76,8 @@ class Rules:
         """One terminal for all, so that the engine follows one."""
         bodies, rules = [], []
         for shape in shapes:
+            if isinstance(shape, Number) and shape.indivisible and shape.values is None:
+                raise refuse(self._multiple(), "multipleOf", "cannot be negated")
             if isinstance(shape, Number) and shape.multiples and shape.values is None:
                 rules.append((Symbol(self._multiples(shape)),))
             else:
@@ -97,10 +99,9 @@ class Rules:
             or shape.is_fraction
             or any(abs(b[0]) > _EXACT for b in (*bounds, (step,)))
         ):
-            where = self.document.root
-            raise refuse(where, "multipleOf", "is not supported together with these limits")
+            raise refuse(self._multiple(), "multipleOf", "is not supported together with these limits")
         if int(step.scaleb(max(0, -step.as_tuple().exponent))) > MAX_STEP:
-            raise refuse(self.document.root, "multipleOf", f"{step} has too many digits")
+            raise refuse(self._multiple(), "multipleOf", f"{step} has too many digits")
         schema: dict[str, object] = {
             "type": "integer" if shape.is_integer else "number",
             "multipleOf": _plain(step),
@@ -111,6 +112,10 @@ class Rules:
                 keyword = f"exclusiveM{end}" if bound[1] else f"m{end}"
                 schema[keyword] = _plain(bound[0])
         return self.lark.raw_rule(f"%json {json.dumps(schema)}")
+
+    def _multiple(self) -> Place:
+        """Where the document has one, for messages: shapes of numbers know no place."""
+        return self.document.first_with("multipleOf")
 
     def key(self, node: tree.Node) -> str:
         """A member's name and its colon: one terminal, so that the engine has less to follow."""

@@ -43,6 +43,7 @@ class Number:
     multiples: tuple[Decimal, ...] = ()
     values: tuple[Decimal, ...] | None = None
     excluded: tuple[Decimal, ...] = ()
+    indivisible: tuple[Decimal, ...] = ()  # a multiple of none of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,13 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """`low` to `high` items satisfy the need."""
+    """`low` to `high` items from `start` on satisfy the need."""
 
     need: Need
     low: int
     high: int | None
     unless: Need  # what the others satisfy, where that matters
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,15 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Some:
+    """There is a member with a name of these, whose value satisfies the need."""
+
+    names: Node
+    need: Need
+    is_unlisted: bool = False  # its name is none that the object lists
+
+
+@dataclass(frozen=True, slots=True)
 class Object:
     layers: tuple[Layer, ...] = ()
     required: tuple[str, ...] = ()
@@ -103,6 +114,7 @@ class Object:
     high: int | None = None
     names: Need = ANYTHING  # what the names satisfy
     place: Place | None = None
+    some: tuple[Some, ...] = ()
 
 
 Shape = Null | Boolean | Number | String | Array | Object
@@ -166,6 +178,7 @@ def _numbers(one: Number, other: Number) -> Number | None:
         tuple(dict.fromkeys((*one.multiples, *other.multiples))),
         _common(one.values, other.values),
         tuple(dict.fromkeys((*one.excluded, *other.excluded))),
+        tuple(dict.fromkeys((*one.indivisible, *other.indivisible))),
     )
     return None if found.is_integer and found.is_fraction else found
 
@@ -205,6 +218,7 @@ def _objects(one: Object, other: Object) -> Object | None:
     return Object(
         tuple(dict.fromkeys((*one.layers, *other.layers))), required, low, high,
         both(one.names, other.names), one.place or other.place,
+        tuple(dict.fromkeys((*one.some, *other.some))),
     )  # fmt: skip
 
 
