@@ -23,7 +23,10 @@ NEVER: dict[str, set[str]] = {
     "worker": {"typer", "rich"},
     "pie_cli": {"torch", "vllm", "transformers", "worker"},
 }
-NO_TORCH = {"scheduler.py", "pages.py", "working_set.py", "state.py", "commands.py"}
+NO_TORCH = {
+    "scheduler.py", "pages.py", "working_set.py", "state.py", "commands.py", "channel_commands.py",
+    "heads.py", "beginning.py", "settle.py", "holding.py",
+}  # fmt: skip
 
 
 def _imports(path: Path) -> set[str]:

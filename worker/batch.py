@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
 
+import numpy as np
 import torch
 
 from worker.channels import to_device
@@ -35,102 +38,115 @@ class LaneRows:
     seen: Seen | None = None
 
 
+class Appended(Protocol):
+    """A sequence that gets one row, at its end."""
+
+    length: int  # without it
+    pages: array
+
+
 def assemble(
     lanes: Sequence[LaneRows],
     readout_rows: Sequence[int],
     page_size: int,
     device: torch.device,
     patches: Sequence[Patch] = (),
+    singles: Sequence[Appended] = (),
+    single_ids: Sequence[int] = (),
 ) -> Batch:
-    """The batch of these lanes, each with at least one row. `readout_rows` index its rows, and
-    `patches` bring token ids that are on the device already."""
-    counts = [len(lane.tokens) for lane in lanes]
-    ends = [lane.start + count for lane, count in zip(lanes, counts)]
-    width = max(-(-end // page_size) for end in ends)
-    indptr = array("i", [0])
-    for count in counts:
-        indptr.append(indptr[-1] + count)
-    num_rows, num_lanes = indptr[-1], len(lanes)
-    host = array("i")
+    """The batch of these lanes, each with at least one row; `singles` come before them, with one
+    row each. `readout_rows` index its rows, and `patches` bring token ids that are on the device
+    already."""
+    first = len(singles)
+    ends = [held.length + 1 for held in singles]
+    ends += [lane.start + len(lane.tokens) for lane in lanes]
+    kv_lens = np.array(ends, np.int32)
+    counts = np.ones(len(ends), np.int32)
+    counts[first:] = [len(lane.tokens) for lane in lanes]
+    indptr = np.zeros(len(ends) + 1, np.int32)
+    np.cumsum(counts, out=indptr[1:])
+    tables = chain((held.pages for held in singles), (lane.pages for lane in lanes))
+    page_table = _page_table(tables, -(-max(ends) // page_size))
+    ids = array("q", single_ids)
     for lane in lanes:
-        host.extend(lane.tokens)
-    host.extend(indptr)
-    host.extend(ends)
-    host.extend(readout_rows)
-    for lane in lanes:
-        row = lane.pages[:width]
-        host.extend(row)
-        host.frombytes(bytes(4 * (width - len(row))))
-    sizes = [num_rows, num_lanes + 1, num_lanes, len(readout_rows), num_lanes * width]
-    parts = _to_device(host, device).split(sizes)
-    token_ids, query_indptr, kv_lens, readout, table = parts
-    page_table = table.view(num_lanes, width)
-    positions, slots = _place(query_indptr, kv_lens, page_table, num_rows, page_size)
-    token_ids = token_ids.long()
-    _place_given(lanes, indptr, positions, slots, page_size)
-    for rows, ids in patches:
-        token_ids.index_copy_(0, to_device(rows, device), ids.long())
+        ids.extend(lane.tokens)
+    positions, slots = _place(counts, indptr, kv_lens, page_table, page_size)
+    _place_given(lanes, indptr[first:], positions, slots, page_size)
+    readout = np.array(readout_rows, np.int64)
+    host = (np.frombuffer(ids, np.int64), positions, slots, readout, indptr, kv_lens, page_table)
+    token_ids, *rest = _to_device(host, device)
+    for rows, patch in patches:
+        token_ids.index_copy_(0, to_device(rows, device), patch.long())
     return Batch(
-        token_ids=token_ids,
-        positions=positions,
-        slot_mapping=slots,
-        query_indptr=query_indptr,
-        kv_lens=kv_lens,
-        page_table=page_table,
-        readout_rows=readout.long(),
-        query_indptr_host=torch.frombuffer(indptr, dtype=torch.int32),
-        num_rows=num_rows,
-        num_lanes=num_lanes,
-        max_query_len=max(counts),
+        token_ids,
+        *rest[:2],
+        query_indptr=rest[3],
+        kv_lens=rest[4],
+        page_table=rest[5],
+        readout_rows=rest[2],
+        query_indptr_host=torch.from_numpy(indptr),
+        num_rows=len(ids),
+        num_lanes=len(ends),
+        max_query_len=int(counts.max()),
         max_kv_len=max(ends),
         masked=[
             MaskedLane(number, lane.seen.pages, lane.seen.visible.to(device))
-            for number, lane in enumerate(lanes)
+            for number, lane in enumerate(lanes, first)
             if lane.seen is not None
         ],
     )
 
 
-def _place_given(
-    lanes: Sequence[LaneRows],
-    indptr: Sequence[int],
-    positions: torch.Tensor,
-    slots: torch.Tensor,
-    page_size: int,
-) -> None:
-    """Overwrites positions and slots of the rows for which they are given."""
-    rows, at, places = [], [], []
-    for lane, start in zip(lanes, indptr):
-        if lane.positions is not None:
-            rows += range(start, start + len(lane.tokens))
-            at += lane.positions
-            places += [
-                lane.pages[slot // page_size] * page_size + slot % page_size for slot in lane.slots
-            ]
-    if rows:
-        index = to_device(rows, positions.device)
-        positions.index_copy_(0, index, to_device(at, positions.device).to(positions.dtype))
-        slots.index_copy_(0, index, to_device(places, slots.device).to(slots.dtype))
-
-
-def _to_device(host: array, device: torch.device) -> torch.Tensor:
-    packed = torch.frombuffer(host, dtype=torch.int32)
-    if device.type == "cpu":
-        return packed
-    return packed.pin_memory().to(device, non_blocking=True)
+def _page_table(tables: Iterable[array], width: int) -> np.ndarray:
+    """`[lanes, width]`, filled up with zeros."""
+    flat, zeros = array("i"), bytes(4 * width)
+    for pages in tables:
+        missing = width - len(pages)
+        if missing >= 0:
+            flat.extend(pages)
+            flat.frombytes(zeros[: 4 * missing])
+        else:
+            flat.extend(pages[:width])
+    return np.frombuffer(flat, np.int32).reshape(-1, width)
 
 
 def _place(
-    indptr: torch.Tensor,  # [L + 1]
-    kv_lens: torch.Tensor,  # [L]
-    page_table: torch.Tensor,  # [L, P]
-    num_rows: int,
+    counts: np.ndarray,  # [L]
+    indptr: np.ndarray,  # [L + 1]
+    kv_lens: np.ndarray,  # [L]
+    page_table: np.ndarray,  # [L, P]
     page_size: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions and slots [R] of all rows: lane i ends at slot `kv_lens[i]`."""
-    lanes = torch.arange(len(kv_lens), device=indptr.device)
-    lane = torch.repeat_interleave(lanes, indptr.diff(), output_size=num_rows)
-    rows = torch.arange(num_rows, device=indptr.device)
-    positions = rows + (kv_lens - indptr[1:])[lane]
-    pages = page_table[lane, positions // page_size].long()
+    lane = np.repeat(np.arange(len(counts)), counts)
+    positions = np.arange(indptr[-1], dtype=np.int64) + (kv_lens - indptr[1:])[lane]
+    pages = page_table[lane, positions // page_size].astype(np.int64)
     return positions, pages * page_size + positions % page_size
+
+
+def _place_given(
+    lanes: Sequence[LaneRows],
+    indptr: Sequence[int],
+    positions: np.ndarray,
+    slots: np.ndarray,
+    page_size: int,
+) -> None:
+    """Overwrites positions and slots of the rows for which they are given."""
+    for lane, start in zip(lanes, indptr):
+        if lane.positions is not None:
+            rows = slice(start, start + len(lane.tokens))
+            positions[rows] = lane.positions
+            pages, at = np.frombuffer(lane.pages, np.int32), np.array(lane.slots)
+            slots[rows] = pages[at // page_size].astype(np.int64) * page_size + at % page_size
+
+
+def _to_device(parts: Sequence[np.ndarray], device: torch.device) -> list[torch.Tensor]:
+    """All of them with one copy. Those of eight bytes come first: so each lies where it may."""
+    if device.type == "cpu":
+        return [torch.from_numpy(part) for part in parts]
+    host = np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
+    packed = torch.from_numpy(host).pin_memory().to(device, non_blocking=True)
+    split = packed.split([part.nbytes for part in parts])
+    return [
+        data.view(torch.from_numpy(part).dtype).view(part.shape) for data, part in zip(split, parts)
+    ]

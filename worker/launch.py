@@ -7,7 +7,6 @@ host: values for it are packed, and cut into events when they have arrived (`Lau
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -15,73 +14,23 @@ import torch
 from torch import Tensor
 
 from ipc.errors import ErrorCode, Failure
-from ipc.messages import Fired
 from ipc.types import TensorType
-from worker import prefix, settle
+from worker import settle
 from worker.batch import LaneRows, Patch, assemble
 from worker.channels import DeviceRings
-from worker.eta.executor import CompiledProgram
+from worker.eta.executor import CompiledProgram, StageOutput
+from worker.heads import context_failure
+from worker.launched import Delivery, Launched
 from worker.model.base import Model
-from worker.packing import Packed, Packer, Place, select_rows
+from worker.packing import Packer, select_rows
 from worker.placing import Placer, is_masked, lane_rows
-from worker.programs import Cells, Programs, Ran, group_by_key, run_group
+from worker.programs import Cells, Group, Programs, Ran, Work, group_by_key, one_by_one, run_group
 from worker.readout import Readout
-from worker.scheduler import context_failure
-from worker.state import Channel, Fire, Lanes, Process, Segment, Stage, State, Wave
+from worker.singles import Singles, split
+from worker.state import Channel, Fire, Lanes, Segment, Stage, State, Wave
 from worker.swap_space import SwapSpace
 
-
-@dataclass(slots=True)
-class Work:
-    """What a fire in progress keeps from wave to wave."""
-
-    prologue: Ran | None = None
-    hidden: list[tuple[list[int], Tensor]] = field(default_factory=list)  # readouts, their rows
-    tokens: tuple[Tensor, int] | None = None  # ids that stay on the device: a tensor, which row
-
-
 NewCell = tuple[Channel, Tensor, int]  # a fire's: the channel, a tensor, which row of it
-
-
-@dataclass(slots=True)
-class _Delivery:
-    fire: Fire
-    results: list[Place]
-    cells: list[tuple[int, Place]]
-    appended: tuple[int, ...]
-    frozen: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Launched:
-    """A wave whose counts are committed and whose values are on their way."""
-
-    deliveries: list[_Delivery]
-    packed: Packed
-    tokens: list[tuple[Fire, Place]]  # ids that have stayed on the device
-
-    def events(self) -> list[tuple[Fire, Process, Fired]]:
-        """What to tell, once the values are here."""
-        self.packed.wait()
-        get = self.packed.get
-        for fire, place in self.tokens:
-            prefix.tokens_arrived(fire, memoryview(get(place)).cast("i"))
-        return [
-            (
-                delivery.fire,
-                delivery.fire.process,
-                Fired(
-                    delivery.fire.pipeline.number,
-                    delivery.fire.seq,
-                    tuple(get(place) for place in delivery.results),
-                    tuple((number, get(place)) for number, place in delivery.cells),
-                    delivery.appended,
-                    delivery.fire.cached,
-                    delivery.frozen,
-                ),
-            )
-            for delivery in self.deliveries
-        ]
 
 
 class Launcher:
@@ -97,22 +46,30 @@ class Launcher:
     def launch(self, wave: Wave) -> Launched:
         self.rings.flush()
         self.swap_space.carry_out(wave.moves)
-        starting = [segment for segment in wave.segments if segment.fire.work is None]
+        singles = Singles(self.state, self.rings)
+        fires, others = split(wave.segments)
+        singles.begin(fires)
+        segments = self._start(others)
+        try:
+            readout = self._forward(segments, singles)
+        except Exception as error:  # no lane can be blamed
+            failure = Failure(ErrorCode.PROGRAM_FAULT, f"the model failed: {error}")
+            for fire in [*singles.fires, *(segment.fire for segment in segments)]:
+                settle.fail(self.state, fire, failure)
+            return Launched(Packer().pack())
+        return self._finish(segments, singles, readout)
+
+    def _start(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Runs prologues, reads tokens, places rows; gives the segments that go on."""
+        starting = [segment for segment in segments if segment.fire.work is None]
         self._run_prologues(starting)
         self._read_tokens(starting)
         self.placer.place([segment.fire for segment in starting])
-        segments = [segment for segment in wave.segments if segment.fire.begun]
-        segments.sort(key=is_masked)  # models like them last
-        for segment in segments:
+        left = [segment for segment in segments if segment.fire.begun]
+        left.sort(key=is_masked)  # models like them last
+        for segment in left:
             segment.stop = min(segment.stop, segment.fire.num_rows)
-        try:
-            outputs = self._forward(segments)
-        except Exception as error:  # no lane can be blamed
-            failure = Failure(ErrorCode.PROGRAM_FAULT, f"the model failed: {error}")
-            for segment in segments:
-                settle.fail(self.state, segment.fire, failure)
-            return Launched([], Packer().pack(), [])
-        return self._finish(segments, outputs)
+        return left
 
     # ---- before the forward
 
@@ -123,8 +80,8 @@ class Launcher:
         for group in group_by_key(fires, lambda fire: fire.pass_.prologue):
             stages = [fire.pass_.prologue for fire in group]
             cells = partial(self._prologue_cells, stages)
-            results = run_group(self.programs, stages, cells, lambda chosen: {})
-            for fire, result in zip(group, results):
+            made = run_group(self.programs, stages, cells, lambda chosen: {})
+            for fire, result in zip(group, one_by_one(made, len(group))):
                 if isinstance(result, Failure):
                     settle.fail(self.state, fire, result)
                 else:
@@ -191,37 +148,45 @@ class Launcher:
 
     # ---- forward
 
-    def _forward(self, segments: Sequence[Segment]) -> Readout:
+    def _forward(self, segments: Sequence[Segment], singles: Singles) -> Readout:
         """Computes the segments' rows, and gathers what finishing epilogues will see."""
         lanes: list[LaneRows] = []
-        first_rows, row = [], 0
+        first_rows, row = [], len(singles.fires)
         for segment in segments:
             first_rows.append(row)
             row += segment.stop - segment.start
             lanes += lane_rows(segment)
-        readout = Readout(self.model)
-        finishing = [segment for segment in segments if segment.is_last]
-        bases = dict(zip(map(id, segments), first_rows))
-        with_epilogue = [segment.fire for segment in finishing if segment.fire.pass_.epilogue]
-        groups = group_by_key(with_epilogue, lambda fire: fire.pass_.epilogue)
-        segment_of = {segment.fire: segment for segment in segments}
-        for group in sorted(groups, key=lambda group: not _needs_logits(group[0])):
-            chosen = [segment_of[fire] for fire in group]
-            readout.add_group(chosen, [bases[id(segment)] for segment in chosen])
-        for segment in segments:
-            if not segment.is_last and segment.fire.pass_.epilogue:
-                readout.add_unfinished(segment, bases[id(segment)])
-        if lanes:
+        readout = self._lay_out(segments, first_rows, singles)
+        if lanes or singles.fires:
             model = self.model
-            patches = self._token_patches(segments, first_rows)
-            batch = assemble(lanes, readout.rows, model.page_size, model.device, patches)
+            patches = singles.patches() + self._token_patches(segments, first_rows)
+            batch = assemble(
+                lanes, readout.rows, model.page_size, model.device, patches,
+                singles.sets, singles.ids,
+            )  # fmt: skip
             readout.hidden = self.model.forward(batch)
         readout.keep_unfinished()
         return readout
 
-    def _token_patches(
-        self, segments: Sequence[Segment], first_rows: Sequence[int]
-    ) -> list[Patch]:
+    def _lay_out(
+        self, segments: Sequence[Segment], first_rows: Sequence[int], singles: Singles
+    ) -> Readout:
+        readout = Readout(self.model)
+        bases = dict(zip(map(id, segments), first_rows))
+        groups = dict(singles.groups)
+        for segment in segments:
+            if segment.is_last and segment.fire.pass_.epilogue:
+                stage = segment.fire.pass_.epilogue
+                group = groups.setdefault(stage.key, Group(stage))
+                group.segments.append(segment)
+        for group in sorted(groups.values(), key=lambda group: not group.needs_logits):
+            readout.add_group(group, [bases[id(segment)] for segment in group.segments])
+        for segment in segments:
+            if not segment.is_last and segment.fire.pass_.epilogue:
+                readout.add_unfinished(segment, bases[id(segment)])
+        return readout
+
+    def _token_patches(self, segments: Sequence[Segment], first_rows: Sequence[int]) -> list[Patch]:
         """Token ids that go from the rings into the batch without the host."""
         by_cell: dict[TensorType, tuple[list[int], list[Fire]]] = {}
         for segment, first in zip(segments, first_rows):
@@ -239,12 +204,15 @@ class Launcher:
 
     # ---- after it
 
-    def _finish(self, segments: Sequence[Segment], readout: Readout) -> Launched:
+    def _finish(self, segments: Sequence[Segment], singles: Singles, readout: Readout) -> Launched:
         for segment in segments:
             segment.fire.rows_done = segment.stop
-        ran = self._run_epilogues(readout)
-        done = [segment.fire for segment in segments if segment.is_last and segment.fire.begun]
+        ran, whole = self._run_epilogues(readout, singles)
         packer = Packer()
+        unreads = singles.pack_ids(packer)
+        columns = [singles.commit(group, output, packer) for group, output in whole]
+        done = [segment.fire for segment in segments if segment.is_last and segment.fire.begun]
+        done += [fire for fire in singles.fires if fire in ran]  # somebody in their group failed
         kept = [(fire, fire.work.tokens) for fire in done if fire.work.tokens is not None]
         tokens = [(fire, packer.add(*rows)) for fire, rows in kept]
         puts = [_appended_cells(fire, ran.get(fire)) for fire in done]
@@ -252,21 +220,33 @@ class Launcher:
         deliveries = [
             self._commit(fire, ran.get(fire), cells, packer) for fire, cells in zip(done, puts)
         ]
-        return Launched(deliveries, packer.pack(), tokens)
+        return Launched(packer.pack(), columns, deliveries, tokens, unreads)
 
-    def _run_epilogues(self, readout: Readout) -> dict[Fire, Ran]:
+    def _run_epilogues(
+        self, readout: Readout, singles: Singles
+    ) -> tuple[dict[Fire, Ran], list[tuple[Group, StageOutput]]]:
+        """What each fire got; of single ones only where some instance failed. The others' groups."""
         ran: dict[Fire, Ran] = {}
+        whole: list[tuple[Group, StageOutput]] = []
         readout.compute()
         for number, group in enumerate(readout.groups):
-            stages = [fire.pass_.epilogue for fire in group]
-            cells = partial(self._epilogue_cells, group)
-            outputs = partial(readout.outputs, number)
-            for fire, result in zip(group, run_group(self.programs, stages, cells, outputs)):
-                if isinstance(result, Failure):
-                    settle.fail(self.state, fire, result)
-                else:
-                    ran[fire] = result
-        return ran
+            fires = group.fires
+            stages = [fire.pass_.epilogue for fire in fires]
+            cells = partial(self._epilogue_cells, fires)
+            made = run_group(self.programs, stages, cells, partial(readout.outputs, number))
+            if not isinstance(made, StageOutput):
+                for fire, result in zip(fires, made):
+                    if isinstance(result, Failure):
+                        settle.fail(self.state, fire, result)
+                    else:
+                        ran[fire] = result
+                singles.become_ordinary([fire for fire in group.singles if fire in ran])
+                continue
+            if group.singles:
+                whole.append((group, made))
+            for row, segment in enumerate(group.segments, len(group.singles)):
+                ran[segment.fire] = Ran(made, row)
+        return ran, whole
 
     def _epilogue_cells(
         self, group: Sequence[Fire], compiled: CompiledProgram, chosen: Sequence[int]
@@ -294,7 +274,7 @@ class Launcher:
 
     def _commit(
         self, fire: Fire, ran: Ran | None, appended_cells: list[NewCell], packer: Packer
-    ) -> _Delivery:
+    ) -> Delivery:
         results = ran.output.results if ran is not None else []
         cells = [
             (channel.number, packer.add(tensor, row))
@@ -305,14 +285,10 @@ class Launcher:
         is_known = fire.pass_.is_exact and fire.pass_.ports is None
         grown = settle.commit(self.state, fire)
         appended, frozen = zip(*grown)
-        return _Delivery(
+        return Delivery(
             fire, places, cells, () if is_known else appended,
             () if frozen == appended else frozen,
         )  # fmt: skip
-
-
-def _needs_logits(fire: Fire) -> bool:
-    return any(name == "logits" for _, name in fire.pass_.epilogue.outputs)
 
 
 def _prologue_row(fire: Fire, channel: Channel) -> Tensor:
@@ -321,11 +297,10 @@ def _prologue_row(fire: Fire, channel: Channel) -> Tensor:
 
 
 def _appended_cells(fire: Fire, epilogue: Ran | None) -> list[NewCell]:
-    cells = []
-    for use in fire.pass_.uses:
-        if use.appends:
-            ran = fire.work.prologue if use.new_from == "prologue" else epilogue
-            stage = getattr(fire.pass_, use.new_from)
-            slot = stage.channels.index(use.channel)
-            cells.append((use.channel, ran.output.registers[slot], ran.row))
+    pass_, cells = fire.pass_, []
+    for stage, ran in ((pass_.prologue, fire.work.prologue), (pass_.epilogue, epilogue)):
+        if stage is not None:
+            registers = ran.output.registers if stage.appended else {}
+            for slot in stage.appended:
+                cells.append((stage.channels[slot], registers[slot], ran.row))
     return cells

@@ -19,7 +19,7 @@ from worker.pacing import Pace
 from worker.pages import PagePool
 from worker.scheduler import Scheduler
 from worker.server import Server
-from worker.state import Fire, State, Wave
+from worker.state import Pipeline, State, Wave
 
 
 def calm_collector() -> None:
@@ -93,10 +93,11 @@ class Engine:
         retired = False
         while len(self.launched) > leave:
             launched, wave, start = self.launched.popleft()
-            for fire, process, event in launched.events():
+            for process, event, pipeline in launched.events():
                 if not process.ended:
                     self.state.emit(process, event)
-                    self._expect_next(fire)
+                    if pipeline is not None:
+                        self._expect_next(pipeline)
             retired, now = True, self.clock()
             self.pace.observe(wave.segments, now - max(start, self._last_retired))
             self._last_retired = now
@@ -106,11 +107,10 @@ class Engine:
             self._patient_until = now + max(self.config.patience_floor, share)
         return retired
 
-    def _expect_next(self, fire: Fire) -> None:
+    def _expect_next(self, pipeline: Pipeline) -> None:
         """A pipeline that is driven submit by submit usually submits again at once."""
-        pipeline = fire.pipeline
         gone = pipeline.closed or pipeline.failed or pipeline.parked
-        if fire.run is None and not (pipeline.queue or gone):
+        if not (pipeline.queue or gone):
             self.state.expected.add(pipeline)
 
     def _await_expected(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -28,6 +26,16 @@ class Packer:
             self._rows.append({})
         return number, self._rows[number].setdefault(row, len(self._rows[number]))
 
+    def add_first(self, tensor: Tensor, count: int) -> int:
+        """The first `count` rows, for `Packed.column`. Before any other row of the tensor is added."""
+        number = self._numbers.get(id(tensor))
+        if number is not None:
+            return number  # added with as many rows: a stage may give a value twice
+        number = self._numbers[id(tensor)] = len(self._tensors)
+        self._tensors.append(tensor)
+        self._rows.append(dict(zip(range(count), range(count))))
+        return number
+
     def pack(self) -> Packed:
         parts, sizes = [], []
         for tensor, rows in zip(self._tensors, self._rows):
@@ -37,9 +45,9 @@ class Packer:
         return Packed(parts, sizes)
 
 
-def select_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
+def select_rows(tensor: Tensor, rows: list[int]) -> Tensor:
     """`tensor[rows]`; the tensor itself when that is all of it."""
-    if len(rows) == tensor.shape[0] and all(row == i for i, row in enumerate(rows)):
+    if rows == list(range(tensor.shape[0])):
         return tensor
     return tensor.index_select(0, to_device(rows, tensor.device))
 
@@ -72,3 +80,9 @@ class Packed:
         size = self._sizes[number]
         start = self._starts[number] + row * size
         return bytes(self._data[start : start + size])
+
+    def column(self, number: int, count: int) -> list[bytes]:
+        """The first `count` rows of a tensor, one by one."""
+        size, start = self._sizes[number], self._starts[number]
+        data = bytes(self._data[start : start + count * size])
+        return [data[at : at + size] for at in range(0, len(data), size)]

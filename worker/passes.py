@@ -59,6 +59,10 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
         name: _bind_stage(state, process, spec, name, bound, programs)
         for name, bound in _bound(spec)
     }
+    for name, stage in stages.items():
+        put = [use.channel for use in uses if use.new_from == name]
+        stage.appended = tuple(stage.channels.index(channel) for channel in put)
+    bound_ports = ports.bind(process, spec, prologue)
     return Pass(
         spec,
         tokens,
@@ -69,7 +73,19 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
         stages.get("prologue"),
         stages.get("epilogue"),
         spec.working_sets,
-        ports=ports.bind(process, spec, prologue),
+        ports=bound_ports,
+        is_single=bound_ports is None and _is_single(spec, uses),
+    )
+
+
+def _is_single(spec: PassSpec, uses: Sequence[Use]) -> bool:
+    return (
+        spec.num_rows == spec.num_lanes == 1
+        and spec.tokens.is_channel
+        and spec.prologue is None
+        and spec.epilogue is not None
+        and tuple(spec.readout_counts) == (1,)
+        and not any(use.pops_if_present for use in uses)
     )
 
 

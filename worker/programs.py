@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from ipc.errors import ErrorCode, Failure
 from worker.eta import executor
 from worker.eta.executor import CompiledProgram, StageOutput
-from worker.state import Fire, Stage, StageKey
+from worker.state import Fire, Segment, Stage, StageKey
 
 MAX_COMPILED = 512
 MAX_CONSTANT_SETS = 256
@@ -29,6 +29,15 @@ class Ran:
 
     output: StageOutput
     row: int
+
+
+@dataclass(slots=True)
+class Work:
+    """What a fire in progress keeps from wave to wave."""
+
+    prologue: Ran | None = None
+    hidden: list[tuple[list[int], Tensor]] = field(default_factory=list)  # readouts, their rows
+    tokens: tuple[Tensor, int] | None = None  # ids that stay on the device: a tensor, which row
 
 
 class Programs:
@@ -73,6 +82,25 @@ def _cached(cache: OrderedDict, key: Hashable, limit: int, make: Callable[[], ob
     return found
 
 
+@dataclass(slots=True)
+class Group:
+    """Finishing fires of a wave whose epilogues run as one call. Single ones are its first
+    instances: their rows lie side by side in the batch, too."""
+
+    stage: Stage  # of some fire
+    singles: list[Fire] = field(default_factory=list)
+    first_row: int = 0  # of the singles
+    segments: list[Segment] = field(default_factory=list)  # the others
+
+    @property
+    def fires(self) -> list[Fire]:
+        return self.singles + [segment.fire for segment in self.segments]
+
+    @property
+    def needs_logits(self) -> bool:
+        return any(name == "logits" for _, name in self.stage.outputs)
+
+
 def group_by_key(fires: Sequence[Fire], stage_of: Callable[[Fire], Stage]) -> list[list[Fire]]:
     """Fires whose stages run together, in the order of their first."""
     groups: dict[StageKey, list[Fire]] = {}
@@ -86,9 +114,9 @@ def run_group(
     stages: Sequence[Stage],
     cells: Callable[[CompiledProgram, Sequence[int]], Cells],
     outputs: Callable[[Sequence[int]], dict[tuple[int, str], Tensor]],
-) -> list[Ran | Failure]:
-    """A result for each stage. `cells` (fronts, and what earlier phases of the fires put) and
-    `outputs` give the tensors of chosen instances."""
+) -> StageOutput | list[Ran | Failure]:
+    """What all stages got, or a result for each when some has failed. `cells` (fronts, and what
+    earlier phases of the fires put) and `outputs` give the tensors of chosen instances."""
 
     def run(chosen: Sequence[int]) -> StageOutput:
         compiled = programs.compiled(stages[chosen[0]])
@@ -98,8 +126,7 @@ def run_group(
 
     everybody = range(len(stages))
     try:
-        output = run(everybody)
-        return [Ran(output, row) for row in everybody]
+        return run(everybody)
     except Exception as error:
         if len(stages) == 1:
             return [_failure(stages[0], error)]
@@ -110,6 +137,11 @@ def run_group(
         except Exception as error:
             results.append(_failure(stages[i], error))
     return results
+
+
+def one_by_one(made: StageOutput | list[Ran | Failure], count: int) -> list[Ran | Failure]:
+    """What `run_group` gave, for each of `count` stages."""
+    return [Ran(made, row) for row in range(count)] if isinstance(made, StageOutput) else made
 
 
 def _failure(stage: Stage, error: Exception) -> Failure:

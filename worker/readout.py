@@ -15,6 +15,7 @@ from torch import Tensor
 
 from worker.channels import to_device
 from worker.model.base import Model
+from worker.programs import Group
 from worker.state import Fire, Segment
 
 ZERO = -1  # in `order`: an absent row, whose outputs are zeros
@@ -25,7 +26,7 @@ class Readout:
         self.model = model
         self.rows: list[int] = []  # of the batch, in the order in which their states are wanted
         self.hidden: Tensor | None = None  # [len(rows), width]
-        self.groups: list[list[Fire]] = []
+        self.groups: list[Group] = []
         self._starts: list[int] = []  # where a group begins in `order`
         self._order: list[int] = []
         self._kept: list[Tensor] = []  # of earlier chunks
@@ -35,11 +36,14 @@ class Readout:
 
     # ---- before the forward
 
-    def add_group(self, segments: Sequence[Segment], first_rows: Sequence[int]) -> None:
-        """Finishing fires whose epilogues run as one call."""
-        self.groups.append([segment.fire for segment in segments])
+    def add_group(self, group: Group, first_rows: Sequence[int]) -> None:
+        """Finishing fires whose epilogues run as one call; where the rows of its segments begin."""
+        self.groups.append(group)
         self._starts.append(len(self._order))
-        for segment, base in zip(segments, first_rows):
+        place, count = len(self.rows), len(group.singles)
+        self._order.extend(range(place, place + count))
+        self.rows.extend(range(group.first_row, group.first_row + count))
+        for segment, base in zip(group.segments, first_rows):
             self._add_fire(segment, base)
 
     def _add_fire(self, segment: Segment, base: int) -> None:
@@ -82,8 +86,9 @@ class Readout:
         self._outputs = {"hidden": self._ordered()}
         needed = 0  # groups that read logits come first
         for group, start in zip(self.groups, self._starts):
-            if any(name == "logits" for _, name in group[0].pass_.epilogue.outputs):
-                needed = start + len(group) * group[0].pass_.spec.num_readouts
+            if group.needs_logits:
+                fires = group.fires
+                needed = start + len(fires) * fires[0].pass_.spec.num_readouts
         if needed:
             logits = self.model.logits(self._outputs["hidden"][:needed])
             absent = self._absent(needed)
@@ -115,8 +120,8 @@ class Readout:
 
     def outputs(self, number: int, chosen: Sequence[int]) -> dict[tuple[int, str], Tensor]:
         """The model outputs `[G, *shape]` of the chosen instances of a group (one, or all)."""
-        fires, start = self.groups[number], self._starts[number]
-        spec, stage = fires[0].pass_.spec, fires[0].pass_.epilogue
+        group, start = self.groups[number], self._starts[number]
+        spec, stage = group.fires[0].pass_.spec, group.stage
         count = spec.num_readouts
         first, end = chosen[0], chosen[-1] + 1
         found = {}

@@ -1,21 +1,29 @@
-"""What becomes of fires: committed, failed, dropped, undone; and when what they used is released.
+"""What becomes of fires: committed, failed, dropped, undone; and what is left of a process.
 
 Every count of the state changes here or in commands.py. A fire's effect on counts is static but for
 absent rows, so it is known when its wave is launched.
 """
 
-from collections.abc import Sequence
 
 from ipc.errors import Failure
+from ipc.geometry import Slots
 from ipc.messages import Failed
 from worker import changes, prefix
 from worker.changes import Change
+from worker.history import Unread
+from worker.holding import (
+    forget,
+    forget_run,
+    leave_if_idle,
+    let_channel_go,
+    let_go,
+    release_set_if_unused,
+)
 from worker.state import (
     CellChange,
     Channel,
     Fire,
     ForkPoint,
-    Pass,
     Pipeline,
     Process,
     Run,
@@ -23,84 +31,8 @@ from worker.state import (
     Undo,
     Use,
 )
-from worker.working_set import WorkingSet
 
 Grown = list[tuple[int, int]]  # of each lane: its extent, its frozen prefix
-
-# ---- accepted items hold what they use
-
-
-def hold(pass_: Pass, sets: Sequence[WorkingSet], pipeline: Pipeline) -> None:
-    pass_.pipeline = pipeline
-    for use in pass_.uses:
-        use.channel.pipeline = pipeline
-        use.channel.uses += 1
-    for working_set in sets:
-        take_over(working_set, pipeline)
-        working_set.pending += 1
-
-
-def take_over(working_set: WorkingSet, pipeline: Pipeline) -> None:
-    """The pipeline uses the set from now on: what an earlier one did is settled for good."""
-    if working_set.user is not None and working_set.user is not pipeline:
-        forget_run(working_set.user)
-    working_set.user = pipeline
-
-
-def let_go(state: State, process: Process, pass_: Pass, sets: Sequence[WorkingSet]) -> None:
-    """An accepted fire or run has settled."""
-    process.queued -= 1
-    for use in pass_.uses:
-        let_channel_go(state, process, use.channel)
-    for working_set in sets:
-        let_set_go(process, working_set)
-
-
-def let_channel_go(state: State, process: Process, channel: Channel) -> None:
-    channel.uses -= 1
-    free_channel_if_unused(state, process, channel)
-
-
-def free_channel_if_unused(state: State, process: Process, channel: Channel) -> None:
-    if channel.dropped and channel.uses == 0 and channel in process.live_channels:
-        process.live_channels.remove(channel)
-        process.channel_bytes -= channel.ring * channel.cell.nbytes
-        process.channel_bytes -= len(channel.backlog) * channel.cell.nbytes
-        state.rings.free(channel.cell, channel.base, channel.ring)
-
-
-def let_set_go(process: Process, working_set: WorkingSet) -> None:
-    working_set.pending -= 1
-    release_set_if_unused(process, working_set)
-
-
-def release_set_if_unused(process: Process, working_set: WorkingSet) -> None:
-    is_used = working_set.pending or working_set.forks or working_set.fork_point
-    if working_set.dropped and not is_used:
-        working_set.release()
-        process.live_sets.discard(working_set)
-
-
-def queue_item(state: State, pipeline: Pipeline, item: Fire | Run | ForkPoint | CellChange) -> None:
-    pipeline.queue.append(item)
-    pipeline.process.queued += 1
-    pipeline.process.active[pipeline] = None
-    state.active[pipeline.process] = None
-
-
-def leave_if_idle(state: State, pipeline: Pipeline) -> None:
-    """A pipeline without a queue is not looked at again; a closed one is gone."""
-    process = pipeline.process
-    if pipeline.queue:
-        return
-    process.active.pop(pipeline, None)
-    if not process.active:
-        state.active.pop(process, None)
-    if pipeline.closed and process.pipelines.get(pipeline.number) is pipeline:
-        del process.pipelines[pipeline.number]
-
-
-# ---- the ends of a fire
 
 
 def commit(state: State, fire: Fire) -> Grown:
@@ -127,7 +59,7 @@ def commit(state: State, fire: Fire) -> Grown:
             use.channel.accepted_pops -= use.pops
         pipeline.queue.popleft()
         let_go(state, process, fire.pass_, fire.sets)
-        _forget(sets)
+        forget(sets)
     else:
         run.next_fire = None
         run.started += 1
@@ -138,11 +70,76 @@ def commit(state: State, fire: Fire) -> Grown:
     return grown
 
 
+def commit_single(state: State, fire: Fire, token: int | Unread) -> tuple[int, ...]:
+    """`commit` of a fire whose pass is single. Gives how the frozen prefix has grown if not by 1."""
+    run, process, pass_, held = fire.run, fire.process, fire.pass_, fire.sets[0]
+    before, frozen = held.length, held.frozen
+    if run is None:
+        _settle_single(state, fire)
+    elif run.before is None and fire.pipeline.last_run is run:
+        if run.started:
+            _keep_undo(fire.pipeline, run, _undo_single(run, fire.seq, held.slots))
+        else:
+            run.before = held.slots
+    end = held.length = held.frozen = before + 1
+    if held.reserved < end:
+        held.reserved = end
+    history = held.history
+    if state.config.prefix_cache and history.length == before and held.positions is None:
+        if type(token) is int:
+            history.tokens.append(token)
+        else:
+            history.add_unread([token])
+        if len(history.tokens) - len(history.keys) * history.page_size >= history.page_size:
+            held.enter_pages()
+    for use in pass_.uses:
+        channel = use.channel
+        channel.written += use.appends
+        channel.taken = channel.written if channel.watched else channel.taken + use.pops
+        if channel.backlog:
+            flush_backlog(state, channel)
+    process.tokens_in += 1
+    process.tokens_out += 1
+    if run is not None:
+        fire.begun, run.next_fire, run.last_fire = False, None, fire
+        run.started += 1
+        if run.started == run.budget:
+            end_run(state, fire.pipeline, run)
+            leave_if_idle(state, fire.pipeline)
+    return () if frozen == before else (end - frozen,)
+
+
+def _settle_single(state: State, fire: Fire) -> None:
+    for use in fire.pass_.uses:
+        use.channel.accepted_pops -= use.pops
+    fire.pipeline.queue.popleft()
+    let_go(state, fire.process, fire.pass_, fire.sets)
+    leave_if_idle(state, fire.pipeline)
+
+
+def _undo_single(run: Run, seq: int, before: Slots) -> Undo:
+    channels = [(use.channel, use.pops, use.appends) for use in run.pass_.uses]
+    num_pages = run.sets[0].pool.pages_for(before.extent)
+    return Undo(seq, channels, [(run.sets[0], Change(before, num_pages, []))])
+
+
+def _spell_out(run: Run) -> None:
+    """Fires that have all done the same get a record each."""
+    first, run.before = run.before, None
+    if first is None:
+        return
+    for seq in range(max(run.first_undoable, run.first_seq), run.first_seq + run.started):
+        end = first.extent + seq - run.first_seq
+        after = Slots(end, end, max(first.reserved, end)) if seq > run.first_seq else first
+        run.undo.append(_undo_single(run, seq, after))
+
+
 def _keep_undo(pipeline: Pipeline, run: Run, record: Undo) -> None:
+    _spell_out(run)
     if pipeline.last_run is run:
         run.undo.append(record)
     else:
-        _forget(record.sets)
+        forget(record.sets)
 
 
 def _apply(state: State, use: Use) -> tuple[Channel, int, int]:
@@ -256,24 +253,13 @@ def end_run(state: State, pipeline: Pipeline, run: Run) -> None:
 def forget_undo(run: Run) -> None:
     """More credits came: drops the records of fires that no Stop can name any more."""
     while run.undo and run.undo[0].seq < run.first_undoable:
-        _forget(run.undo.popleft().sets)
-
-
-def forget_run(pipeline: Pipeline) -> None:
-    """Something else was accepted: no Stop takes the last run's fires back any more."""
-    run, pipeline.last_run = pipeline.last_run, None
-    while run is not None and run.undo:
-        _forget(run.undo.popleft().sets)
-
-
-def _forget(sets: Sequence[tuple[WorkingSet, Change]]) -> None:
-    for held, change in sets:
-        changes.forget(held, change)
+        forget(run.undo.popleft().sets)
 
 
 def undo_after(state: State, pipeline: Pipeline, run: Run, last_seq: int) -> None:
     """The state becomes exactly that after fire `last_seq`, and the run ends there."""
     end_run(state, pipeline, run)
+    _spell_out(run)
     while run.undo and run.undo[-1].seq > last_seq:
         record = run.undo.pop()
         for channel, popped, appended in record.channels:
@@ -310,4 +296,5 @@ def release_process(state: State, process: Process) -> None:
     process.live_channels.clear()
     for pipeline in process.pipelines.values():
         pipeline.queue.clear()
+        state.turns.pop(pipeline, None)
     process.active.clear()

@@ -18,6 +18,7 @@ from tests.worker.bench import (
     program,
     raw_logits,
 )
+from worker.singles import Singles
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1], [8], [1, 6, 1, 8, 0, 3, 3, 9, 8, 8, 7, 4, 9]]
 EXPECTED = [greedy_tokens(prompt, 8) for prompt in PROMPTS]
@@ -185,11 +186,18 @@ def _fed_by_device(bench: Bench, values: list[int], readout: list[int], where: s
 
 
 @pytest.mark.parametrize("stay", [False, True])
-def test_the_host_may_keep_its_hands_off_ids_that_are_tokens_by_construction(stay: bool) -> None:
+def test_the_host_may_keep_its_hands_off_ids_that_are_tokens_by_construction(
+    stay: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(tokens_stay=stay)
     read = []
-    set_tokens = bench.engine.launcher._set_tokens
-    bench.engine.launcher._set_tokens = lambda *given: read.append(given) or set_tokens(*given)
+    begin = Singles.begin
+
+    def watched(self: Singles, fires: list) -> None:
+        begin(self, fires)
+        read.extend(fires if self.device_ids is None else ())
+
+    monkeypatch.setattr(Singles, "begin", watched)
     chats = [Chat(bench.client(), prompt) for prompt in PROMPTS]
     for chat in chats:
         chat.start()
