@@ -2,6 +2,7 @@
 of 32 decoding lanes: `python -m tests.bench.samplers wave MODEL_PATH`. Nothing is asserted.
 """
 
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -54,6 +55,16 @@ def beam() -> tuple[eta.Tensor, eta.Tensor]:
     return eta.gather(eta.log_softmax(logits), ids), ids
 
 
+def top_k() -> eta.Tensor:
+    values, ids = eta.top_k(intrinsics.output(0, "logits"), 50)
+    return put_token(eta.cast(eta.gather(ids, eta.gumbel_max(values, advance())), DType.i32))
+
+
+def cummass() -> eta.Tensor:
+    probabilities = eta.softmax(intrinsics.output(0, "logits"))
+    return eta.cummass_le(probabilities, eta.gather(KNOBS.read(), 1))
+
+
 def prepared(stage: Callable, count: int, logits: torch.Tensor, top_p: float) -> Callable:
     """A call of the epilogue for `count` lanes."""
     recorded = traced(stage, width=VOCAB)
@@ -93,25 +104,35 @@ def epilogues(threads: int) -> None:
         print(count, *(f"{name}={value:.2f}ms" for name, value in row.items()))
 
 
-def wave(path: str) -> None:
-    """Forward of 32 lanes that decode at a context of 8, and epilogues on its own logits."""
+def wave(path: str, rounds: int = 30) -> None:
+    """Forwards of 32 lanes that decode at a context of 8, and in turn with them each epilogue on
+    their own logits: medians, so that what else the machine does weighs on both alike."""
     from tests.model.drive import Driver, Lane
     from worker.model import load
 
-    threads = torch.get_num_threads()
     driver = Driver(load(path, name="model"), 512)
     lanes = [Lane() for _ in range(32)]
     for number, lane in enumerate(lanes):
         driver.step([(lane, [(7 * number + i) % 1000 for i in range(8)])])
-    logits = driver.step([(lane, [5]) for lane in lanes]).float()
-    forward = milliseconds(lambda: driver.step([(lane, [5]) for lane in lanes], write=False), 8)
-    print(f"forward of 32 lanes, {threads} threads: {forward:.1f}ms")
-    for count in sorted({1, threads}):
-        torch.set_num_threads(count)
-        for stage, top_p in ((greedy, 0.0), (nucleus, 0.95)):
-            took = milliseconds(prepared(stage, 32, logits, top_p), 40)
-            share = took / (took + forward)
-            print(f"{stage.__name__}, {count} threads: {took:.2f}ms, {share:.1%} of the wave")
+    work = [(lane, [5]) for lane in lanes]
+    logits = driver.step(work).float()
+    acts = {
+        stage.__name__: prepared(stage, 32, logits, 0.95)
+        for stage in (greedy, nucleus, beam, top_k, cummass, sampled_with_score)
+    }
+    acts["nucleus, p = 1"] = prepared(nucleus, 32, logits, 1.0)
+    acts["nucleus, flat rows"] = prepared(nucleus, 32, torch.zeros_like(logits), 0.95)
+    taken: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name, act in {"forward": lambda: driver.step(work, write=False), **acts}.items():
+            start = time.perf_counter()
+            act()
+            taken.setdefault(name, []).append(time.perf_counter() - start)
+    forward = statistics.median(taken.pop("forward"))
+    print(f"forward of 32 lanes, {torch.get_num_threads()} threads: {forward * 1e3:.1f}ms")
+    for name, times in taken.items():
+        took = statistics.median(times)
+        print(f"{name}: {took * 1e3:.2f}ms, {took / (took + forward):.1%} of the wave")
 
 
 def main() -> None:

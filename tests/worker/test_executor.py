@@ -72,6 +72,7 @@ def test_generator_draws_the_published_numbers(case):
     seed = random.seeds(state)
     assert int(seed) % (1 << 64) == int(case["seed"], 16)
     assert agree(random.uniform(seed, j).numpy(), np.array(case["u"], np.float32), exact=True)
+    assert torch.equal(random.uniform_on_device(seed, j), random.uniform(seed, j))
     assert agree(random.gumbel(seed, j).numpy(), np.array(case["gumbel"], np.float32), exact=False)
 
 

@@ -173,8 +173,8 @@ def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
         rows = whole.squeeze(-1)
         result[rows] = argmax(call, _noisy(x[rows], seed[rows]))
     part = p.masked_fill(~plain | whole, 0.0).squeeze(-1)
-    for found in selection.kept_by_mass(mass.numpy(), part.numpy()):
-        _improve(result.numpy(), score.squeeze(-1).numpy(), x, seed, found)
+    found = selection.joined(selection.kept_by_mass(mass.numpy(), part.numpy()))
+    _improve(result.numpy(), score.squeeze(-1).numpy(), x, seed, found)
     return result
 
 

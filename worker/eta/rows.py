@@ -130,8 +130,16 @@ def softmax(call: Call, x: Tensor) -> Tensor:
 
 
 def probabilities(call: Call, x: Tensor) -> Tensor:
-    e = (x - row_max(call, x).unsqueeze(-1)).exp_()
+    e = _exp_in_place(call, x - row_max(call, x).unsqueeze(-1))
     return e.div_(sum_tree(e).unsqueeze(-1))
+
+
+def _exp_in_place(call: Call, x: Tensor) -> Tensor:
+    if not call.on_host:
+        return x.exp_()
+    values = x.numpy()  # numpy's takes half the time of torch's
+    np.exp(values, out=values)
+    return x
 
 
 @kernel("log_softmax")

@@ -5,13 +5,14 @@ A flat list is a pair of rows and columns, row after row, each row in index orde
 flat: rows differ in length by thousands, and a rectangle around them would be mostly padding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 Array = np.ndarray
 
+_NONE = np.zeros(0, np.int64)
 # Bars for candidates, as shares of p: most rows are decided by the first.
 _SHARES = (2.0**-9, 2.0**-12, 2.0**-15, 2.0**-18)
 # Lists with fewer elements a row than this are sorted at once.
@@ -46,6 +47,12 @@ def places(chosen: Array) -> Places:
         flat = (busy[flag >> 3] << 3) + (flag & 7)
     row = flat // chosen.shape[-1]
     return Places(row, flat - row * chosen.shape[-1])
+
+
+def joined(parts: Iterable[Places]) -> Places:
+    """One list of several that have no row in common. Rows are whole, but in any order."""
+    row, column = zip(*parts) if (parts := list(parts)) else ((_NONE,), (_NONE,))
+    return Places(np.concatenate(row), np.concatenate(column))
 
 
 def place_in_row(row: Array, counts: Array) -> Array:
