@@ -7,6 +7,7 @@ from pie_cli.usage import UsageError
 
 ENGINE_FAILED, INTERRUPTED, PIPE_CLOSED = 3, 130, 141
 HELP = {"-h", "--help"}
+COMPLETE = "__complete"  # what shells call
 
 
 def main() -> None:
@@ -20,6 +21,8 @@ def main() -> None:
 def command(arguments: list[str]) -> int:
     """Run one verb; its exit code."""
     try:
+        if arguments[:1] == [COMPLETE]:
+            return _complete(arguments[1:])
         refuse_undecodable(arguments)
         code = _run(arguments[1:]) if is_run(arguments) else _any_verb(arguments)
         sys.stdout.flush()
@@ -78,6 +81,15 @@ def is_run(arguments: list[str]) -> bool:
 def own_words(arguments: list[str]) -> list[str]:
     """Those that are not the app's."""
     return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _complete(arguments: list[str]) -> int:
+    from pie_cli.completion import main
+
+    try:
+        return main(arguments)
+    except Exception:  # noqa: BLE001 - nobody types this: a fault is no completion
+        return 1
 
 
 def _run(arguments: list[str]) -> int:

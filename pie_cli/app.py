@@ -1,8 +1,22 @@
 """The command tree. Imports no more than help needs: each verb fetches the rest when it runs."""
 
+from typing import Annotated
+
 import typer
 
-from pie_cli import check, config_verbs, doctor, inspect, models, new, ps, run, run_options, serve
+from pie_cli import (
+    check,
+    completion_scripts,
+    config_verbs,
+    doctor,
+    inspect,
+    models,
+    new,
+    ps,
+    run,
+    run_options,
+    serve,
+)
 from pie_cli import version as versions
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -11,11 +25,27 @@ app = typer.Typer(
     name="pie",
     help="Programs that drive a language model.",
     no_args_is_help=True,
+    add_completion=False,  # ours answers without this tree
     # Help is plain text: it is the same everywhere, and quick.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
 )
+
+
+@app.callback()
+def pie(
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion", help="Set up completion for this shell.", is_eager=True,
+            callback=completion_scripts.on_install,
+        ),
+    ] = False,
+) -> None:  # fmt: skip
+    """Programs that drive a language model."""
+
+
 app.command("run")(run_options.typer_command(run.run))
 app.command()(serve.serve)
 app.command()(ps.ps)
@@ -25,6 +55,7 @@ app.command()(check.check)
 app.command()(inspect.inspect)
 app.command()(new.new)
 app.command()(doctor.doctor)
+app.command()(completion_scripts.completion)
 app.command()(versions.version)
 app.add_typer(models.app, name="models", rich_help_panel=None)
 app.add_typer(config_verbs.app, name="config", rich_help_panel=None)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,21 +11,58 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pie_cli.output import error, note, table
+from pie_cli.output import error, is_animated, note, table
 
 if TYPE_CHECKING:
+    from ipc import client as c
     from pie_cli.connection import Connection
 
+CLEAR = "\x1b[H\x1b[2J"  # of a terminal
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.02
 STOP_SECONDS = 30.0
+WATCH_SECONDS = 1.0
 KEYS = (
     "id", "app", "client", "state", "age", "tokens_in", "tokens_out", "pages", "memory", "sandbox",
 )  # fmt: skip
+WIDE = (*KEYS, "model", "cpu", "priority", "inbox", "views", "position")
 
 
-def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False) -> int:
+def ps(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="All that is known.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them anew every second.")] = False,
+) -> int:
     """List the live processes of all engines."""
+    while True:
+        rows = live_rows()
+        if as_json:
+            keys = WIDE if wide else KEYS
+            print(json.dumps([{key: getattr(row, key) for key in keys} for row in rows]))
+        else:
+            show(rows, WIDE if wide else (*KEYS, "model"), anew=watch)
+        if not watch:
+            return 0
+        sys.stdout.flush()
+        time.sleep(WATCH_SECONDS)
+
+
+def show(rows: "list[c.ProcessRow]", keys: tuple[str, ...], anew: bool) -> None:
+    """A table; on a terminal `anew` replaces what is there."""
+    if anew and is_animated(sys.stdout):
+        sys.stdout.write(CLEAR)
+    if rows:
+        head = [key.replace("_", " ") for key in keys]
+        print(table([head, *([_readable(key, getattr(row, key)) for key in keys] for row in rows)]))
+    else:
+        from pie_cli import cards, settings
+
+        running = any(cards.read(folder) for folder in settings.engine_folders())
+        note("no live processes" if running else "no engine is running")
+
+
+def live_rows() -> "list[c.ProcessRow]":
+    """The processes of all engines."""
     from ipc import client as c
 
     rows = []
@@ -32,14 +70,7 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] 
         for engine in engines:
             engine.send(c.List())
             rows += engine.expect(c.Processes, ANSWER_SECONDS).rows
-    if as_json:
-        print(json.dumps([{key: getattr(row, key) for key in KEYS} for row in rows]))
-    elif rows:
-        head = [key.replace("_", " ") for key in KEYS]
-        print(table([head, *([_readable(key, getattr(row, key)) for key in KEYS] for row in rows)]))
-    else:
-        note("no live processes" if engines else "no engine is running")
-    return 0
+    return rows
 
 
 def kill(ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in `pie ps`.")]) -> int:
@@ -110,6 +141,8 @@ def _readable(key: str, value: object) -> str:
         return "-"
     if key == "age":
         return f"{value:.0f} s"
+    if key == "cpu":
+        return f"{value:.1f} s"
     if key == "memory":
         return f"{value / (1 << 20):.0f} MB"
     return f"{value:,}" if isinstance(value, int) else str(value)

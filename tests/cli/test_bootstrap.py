@@ -203,3 +203,9 @@ def test_an_old_python_is_told(clone: Clone, tmp_path: Path) -> None:
     refused = clone.pie(PATH=str(tools))
     assert refused.returncode == 3
     assert "pie needs Python 3.11 or newer" in refused.stderr
+
+
+def test_completion_before_the_set_up_sets_up_nothing(clone: Clone) -> None:
+    done = clone.pie("__complete", "1", "pie", "")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert clone.pie("version").returncode == 0

@@ -1,0 +1,182 @@
+"""Verbs, their arguments and options, and what values are. Generated from the command tree.
+
+`python -m pie_cli.completion_generate` writes this file. A kind is `files`, `folders`, the name of
+a source in `completion.py`, or the words themselves; "" takes anything, None is a flag.
+"""
+
+VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
+    "": (
+        ["run serve ps kill stop check inspect new doctor completion version models config"],
+        {
+            "--help": None,
+            "--install-completion": None,
+        },
+    ),
+    "check": (
+        ["files"],
+        {
+            "--file": "files",
+            "--help": None,
+            "--input": "files",
+            "--json": None,
+        },
+    ),
+    "completion": (
+        ["bash zsh fish"],
+        {
+            "--help": None,
+        },
+    ),
+    "config": (
+        ["show set unset"],
+        {
+            "--help": None,
+        },
+    ),
+    "config set": (
+        ["settings", ""],
+        {
+            "--help": None,
+        },
+    ),
+    "config show": (
+        ["settings"],
+        {
+            "--help": None,
+            "--json": None,
+        },
+    ),
+    "config unset": (
+        ["settings"],
+        {
+            "--help": None,
+        },
+    ),
+    "doctor": (
+        [],
+        {
+            "--help": None,
+            "--json": None,
+        },
+    ),
+    "inspect": (
+        ["files"],
+        {
+            "--dot": None,
+            "--file": "files",
+            "--help": None,
+            "--input": "files",
+            "--json": None,
+        },
+    ),
+    "kill": (
+        ["processes"],
+        {
+            "--help": None,
+        },
+    ),
+    "models": (
+        ["list add show remove default"],
+        {
+            "--help": None,
+        },
+    ),
+    "models add": (
+        ["files"],
+        {
+            "--help": None,
+            "--name": "",
+        },
+    ),
+    "models default": (
+        ["models"],
+        {
+            "--help": None,
+        },
+    ),
+    "models list": (
+        [],
+        {
+            "--help": None,
+            "--json": None,
+        },
+    ),
+    "models remove": (
+        ["models"],
+        {
+            "--help": None,
+            "--yes": None,
+            "-y": None,
+        },
+    ),
+    "models show": (
+        ["models"],
+        {
+            "--help": None,
+            "--json": None,
+        },
+    ),
+    "new": (
+        [""],
+        {
+            "--help": None,
+        },
+    ),
+    "ps": (
+        [],
+        {
+            "--help": None,
+            "--json": None,
+            "--watch": None,
+            "--wide": None,
+        },
+    ),
+    "run": (
+        ["files"],
+        {
+            "--about": None,
+            "--client": "",
+            "--detach": None,
+            "--events": None,
+            "--file": "files",
+            "--help": None,
+            "--input": "files",
+            "--json": None,
+            "--keep-alive": "",
+            "--limit": "limits",
+            "--model": "models",
+            "--name": "",
+            "--no-stdin": None,
+            "--priority": "",
+            "--raw": None,
+            "--salt": "",
+            "--stream": None,
+            "--timeout": "",
+            "--watch": None,
+            "-n": "",
+            "-o": "folders",
+        },
+    ),
+    "serve": (
+        [],
+        {
+            "--help": None,
+            "--model": "models",
+            "--sandbox": "auto full",
+            "--unsafe-no-sandbox": None,
+        },
+    ),
+    "stop": (
+        [],
+        {
+            "--help": None,
+        },
+    ),
+    "version": (
+        [],
+        {
+            "--help": None,
+            "--json": None,
+        },
+    ),
+}
