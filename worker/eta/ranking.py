@@ -95,8 +95,8 @@ def _mass_kept_on_host(x: Tensor, p: Tensor) -> Tensor:
             keep[plain] = _mass_kept_on_host(x[plain], p[plain])
         return keep
     kept = np.zeros(x.shape, np.bool_)
-    for found in selection.kept_by_mass(x.numpy(), p[:, 0].numpy()):
-        kept[found] = True
+    few, wide, mask = selection.kept_by_mass(x.numpy(), p[:, 0].numpy())
+    kept[few], kept[wide] = True, mask
     return torch.from_numpy(kept)
 
 
@@ -173,8 +173,12 @@ def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
         rows = whole.squeeze(-1)
         result[rows] = argmax(call, _noisy(x[rows], seed[rows]))
     part = p.masked_fill(~plain | whole, 0.0).squeeze(-1)
-    found = selection.joined(selection.kept_by_mass(mass.numpy(), part.numpy()))
-    _improve(result.numpy(), score.squeeze(-1).numpy(), x, seed, found)
+    few, wide, kept = selection.kept_by_mass(mass.numpy(), part.numpy())
+    _improve(result.numpy(), score.squeeze(-1).numpy(), x, seed, few)
+    if len(wide):
+        rows, keep = torch.from_numpy(wide), torch.from_numpy(kept)
+        keep.scatter_(-1, best[rows], True)
+        result[rows] = argmax(call, _noisy(x[rows].masked_fill_(~keep, -math.inf), seed[rows]))
     return result
 
 

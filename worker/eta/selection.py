@@ -5,18 +5,20 @@ A flat list is a pair of rows and columns, row after row, each row in index orde
 flat: rows differ in length by thousands, and a rectangle around them would be mostly padding.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 Array = np.ndarray
 
-_NONE = np.zeros(0, np.int64)
 # Bars for candidates, as shares of p: most rows are decided by the first.
 _SHARES = (2.0**-9, 2.0**-12, 2.0**-15, 2.0**-18)
 # Lists with fewer elements a row than this are sorted at once.
 _FEW = 64
+# Where more than this share of the elements is above the bar, sorting rows costs less than lists.
+_MANY = 0.25
+_SORTED_AT_ONCE = 4  # rows, which bounds the memory
 # Elements whose f32 bits agree but for this many are one level: 32 levels for each power of two.
 _LEVEL_BITS = 18
 # Relative error of an f64 sum of a row of non-negative numbers, in whatever order, is below this.
@@ -49,35 +51,56 @@ def places(chosen: Array) -> Places:
     return Places(row, flat - row * chosen.shape[-1])
 
 
-def joined(parts: Iterable[Places]) -> Places:
-    """One list of several that have no row in common. Rows are whole, but in any order."""
-    row, column = zip(*parts) if (parts := list(parts)) else ((_NONE,), (_NONE,))
-    return Places(np.concatenate(row), np.concatenate(column))
-
-
 def place_in_row(row: Array, counts: Array) -> Array:
     """How many elements of the same row precede each element of a flat list."""
     return np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
 
 
-def kept_by_mass(x: Array, p: Array) -> Iterator[Places]:
-    """The elements of `x` `[rows, n]` that have less than `p` `[rows]` ranked before them, in
-    parts of whole rows. No element is negative or NaN."""
-    rows = np.flatnonzero(p > 0)
-    for share in (*_SHARES, 0.0):
-        if not len(rows):
-            return
+class Kept(NamedTuple):
+    """Elements of rows: of most rows a list, of those that keep much a mask."""
+
+    few: Places
+    wide: Array  # numbers of the rows of `mask`
+    mask: Array  # bool [wide, n]
+
+
+def kept_by_mass(x: Array, p: Array) -> Kept:
+    """The elements of `x` `[rows, n]` that have less than `p` `[rows]` ranked before them. No
+    element is negative or NaN. A row's list is whole, but rows come in any order."""
+    rows, lists = np.flatnonzero(p > 0), [Places(*np.zeros((2, 0), np.int64))]
+    for share in _SHARES:
         part = x if len(rows) == len(x) else x[rows]
-        limit = p[rows].astype(np.float64)
         # What reaches the bar is a prefix of the rank order, and decides the row when its mass is
-        # p. At most total / bar elements do. Share 0: every element, which decides in any case.
-        bar = p[rows] * np.float32(share) if share else np.zeros_like(p[rows])
-        found = places(part >= bar[:, None])
-        kept, decided = _cut(part[found], found.row, limit)
-        decided |= not share
+        # p. At most total / bar elements do.
+        chosen = part >= (p[rows] * np.float32(share))[:, None]
+        if np.count_nonzero(chosen) > _MANY * part.size:
+            break
+        found = places(chosen)
+        kept, decided = _cut(part[found], found.row, p[rows].astype(np.float64))
         kept &= decided[found.row]
-        yield Places(rows[found.row[kept]], found.column[kept])
+        lists.append(Places(rows[found.row[kept]], found.column[kept]))
         rows = rows[~decided]
+        if not len(rows):
+            break
+    row, column = zip(*lists, strict=True)
+    mask = np.empty((len(rows), x.shape[-1]), np.bool_)
+    for start in range(0, len(rows), _SORTED_AT_ONCE):
+        block = slice(start, start + _SORTED_AT_ONCE)
+        mask[block] = _kept_of_sorted(x[rows[block]], p[rows[block], None].astype(np.float64))
+    return Kept(Places(np.concatenate(row), np.concatenate(column)), rows, mask)
+
+
+def _kept_of_sorted(x: Array, limit: Array) -> Array:
+    """Mask of `kept_by_mass`, from values in order."""
+    ranked = np.sort(x, axis=-1)[:, ::-1]
+    before = np.zeros(x.shape)
+    np.cumsum(ranked[:, :-1], axis=-1, dtype=np.float64, out=before[:, 1:])
+    number = (before < limit).sum(-1, keepdims=True)
+    lowest = np.take_along_axis(ranked, number - 1, -1)
+    kept, tied = x > lowest, x == lowest
+    # Among equal values the lower index ranks first.
+    room = number - kept.sum(-1, keepdims=True)
+    return kept | tied & (tied.cumsum(-1) <= room)
 
 
 def _cut(values: Array, row: Array, limit: Array) -> tuple[Array, Array]:
