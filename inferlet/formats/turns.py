@@ -26,7 +26,8 @@ THINK = {"enable_thinking": True, "thinking": True}
 DO_NOT_THINK = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
 EFFORT_OPTIONS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 EFFORTS = ("low", "medium", "high")
-ENDS_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>")
+# Tokens that end a reply wherever they exist; models rarely name all of theirs.
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eom_id|>", "<|call|>")
 # Pieces that follow others are cut by comparing: both sides must hold the same date.
 _STILL = {"strftime_now": lambda pattern: "2024-01-01"}
 
@@ -110,7 +111,7 @@ class Turns:
 
     def stop_tokens(self) -> list[int]:
         vocabulary = self._vocabulary
-        ends = [vocabulary.named_token("eos_token"), *ENDS_OF_TEXT]
+        ends = [vocabulary.named_token("eos_token"), *ENDS]
         ids = {*vocabulary.end_ids, *map(vocabulary.token_id, ends), self._last_end}
         return sorted(ids - {None})
 

@@ -45,8 +45,8 @@ class Vocabulary:
         added = tokenizer.get_added_tokens_decoder()
         self.added = {number: token.content for number, token in added.items()}
         self.special = frozenset(number for number, token in added.items() if token.special)
-        state = json.loads(tokenizer.to_str())
-        self._is_byte_level = '"ByteLevel"' in json.dumps(state.get("decoder"))
+        decoder = tokenizer.decoder
+        self._is_byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
         self._bytes: dict[int, bytes] = {}
         self.chat_format: Any = None  # what `formats.of` found for the template
 
