@@ -1,4 +1,4 @@
-"""Messages to and from the client, and the files that it attached."""
+"""Messages and files to and from the client, and messages to other processes."""
 
 import json
 from typing import Any
@@ -6,23 +6,59 @@ from typing import Any
 import numpy as np
 
 from inferlet.runtime import handles
+from ipc import messages as m
 
-__all__ = ["file", "id", "receive", "send"]
+__all__ = ["file", "id", "receive", "receive_file", "send", "send_file", "send_to"]
 
 
 def send(message: Any) -> None:
     """One `message` event at the client: a str as text, anything else as JSON. Never waits."""
     conversation = handles.current().conversation
-    if isinstance(message, str):
-        conversation.send(False, _checked(message))
-    else:
-        conversation.send(True, json.dumps(message, allow_nan=False, default=_as_json))
+    conversation.send(*_as_message(message))
+
+
+def send_to(process: str, message: Any) -> None:
+    """Puts `message` into the inbox of the process with that id. Waits for the hub's short answer.
+
+    LookupError: no live process has that id. PermissionError: it is another client's.
+    BufferError: its inbox is full.
+    """
+    if not isinstance(process, str):
+        raise TypeError(f"`session.send_to` got {type(process).__name__} as a process's id")
+    outcome = handles.current().conversation.send_to(_checked(process), *_as_message(message))
+    if outcome:
+        kind, words = _REFUSALS[outcome]
+        raise kind(f"no message was sent to `{process}`: {words}")
+
+
+_REFUSALS = {
+    "unknown": (LookupError, "no live process has that id"),
+    "other client": (PermissionError, "it is a process of another client"),
+    "full": (BufferError, "its inbox is full; wait until it has received some"),
+}
+
+
+def send_file(data: bytes | bytearray | memoryview) -> None:
+    """One `file` event at the client with the bytes. At most 256 MiB."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"`session.send_file` got {type(data).__name__}; it takes bytes")
+    view = memoryview(data)
+    view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+    if len(view) > m.MAX_FILE:
+        raise ValueError(f"a file of {len(view):,} bytes; at most {m.MAX_FILE:,} can be sent")
+    handles.current().conversation.send_file(view)
 
 
 async def receive() -> Any:
     """The oldest message of the inbox; waits for one. EOFError once the client has closed its end
     and the inbox is empty."""
     return await handles.current().conversation.receive()
+
+
+async def receive_file() -> bytes:
+    """The next file that the client transferred after launch; waits for one. EOFError once the
+    client has closed its end and all files were received."""
+    return await handles.current().conversation.receive_file()
 
 
 def file(name: str) -> bytes:
@@ -39,6 +75,13 @@ def id() -> str:
     return handles.current().conversation.process
 
 
+def _as_message(message: Any) -> tuple[bool, str]:
+    """Whether it travels as JSON, and its text."""
+    if isinstance(message, str):
+        return False, _checked(message)
+    return True, json.dumps(message, allow_nan=False, default=_as_json)
+
+
 def _as_json(value: Any) -> Any:
     """What `json` does not know: numpy values and objects with `model_dump()`."""
     if isinstance(value, np.ndarray):
@@ -48,7 +91,7 @@ def _as_json(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         return dump()
-    raise TypeError(f"`session.send` got {type(value).__name__}, which is no JSON value")
+    raise TypeError(f"the message holds {type(value).__name__}, which is no JSON value")
 
 
 def _checked(text: str) -> str:

@@ -7,12 +7,12 @@ and have all their names here.
 import msgspec
 
 from ipc import codec
-from ipc.client_answers import *  # noqa: F403
+from ipc.client_answers import *
 from ipc.client_answers import (
     Answered, Attached, EngineFailed, Error, Facts, Killed, Launched, Log, Printed, Processes,
     Progress, Queued, Receiving, Refused, Returned, Sent, Stored, Taken, Timeline, Unknown, Welcome,
 )  # fmt: skip
-from ipc.client_requests import *  # noqa: F403
+from ipc.client_requests import *
 from ipc.client_requests import (
     AskFacts, Attach, CloseInput, Detach, FilePart, Hello, Kill, List, Message, ReadLog, ReadTrace,
     Run, Shown, StopEngine,

@@ -14,6 +14,8 @@ UNKNOWN = "unknown"  # no live process has that id
 OTHER_CLIENT = "other client"  # it is another client's
 FULL = "full"  # its inbox is
 DAMAGED = "damaged"  # a file's parts do not fit its size or SHA-256
+CLOSED = "closed"  # its files have ended: the client has closed its end
+FAILED = "failed"  # a file could not be kept: `reason` says why
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -149,10 +151,11 @@ class Queued(_Message, tag=14):
 
 
 class Answered(_Message, tag=15):
-    """What became of a Message with a `request`, or of a file: ACCEPTED … DAMAGED."""
+    """What became of a Message with a `request`, or of a file: ACCEPTED … FAILED."""
 
     request: int
     outcome: str
+    reason: str = ""
 
 
 class Attached(_Message, tag=16):

@@ -5,10 +5,16 @@ Rules of evolution as in messages.py. A client greets with Hello and sends the r
 
 import msgspec
 
+from ipc.messages import FILE_PART, MAX_FILE
+
+__all__ = [
+    "FILE_PART", "MAX_FILE", "MAX_FILES", "MAX_MESSAGE", "AskFacts", "Asked", "Attach", "CloseInput",
+    "Detach", "FilePart", "Hello", "Kill", "List", "Message", "ReadLog", "ReadTrace", "Run",
+    "Shown", "StopEngine",
+]  # fmt: skip
+
 MAX_MESSAGE = 1 << 30  # bytes; a Run carries the attached files
 MAX_FILES = 256 << 20  # bytes, all attached files of one launch
-MAX_FILE = 256 << 20  # bytes, a file sent to or from a process
-FILE_PART = 256 << 10  # bytes of a file in one message
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

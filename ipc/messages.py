@@ -15,6 +15,10 @@ from ipc.errors import Failure
 from ipc.types import EngineInfo, Limits, ModelInfo, PassSpec, TensorType
 
 
+MAX_FILE = 256 << 20  # bytes, a file sent to or from a process
+FILE_PART = 256 << 10  # bytes of a file in one message
+
+
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
 
@@ -247,7 +251,11 @@ class FilePart(_Message, tag=6):
     data: bytes
 
 
-ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart
+class FilesClosed(_Message, tag=7):
+    """The client has closed its end for good, and all its files were given."""
+
+
+ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart | FilesClosed
 
 
 class Send(_Message, tag=1):

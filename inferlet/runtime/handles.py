@@ -6,6 +6,7 @@ Handles are numbered here, each kind from 0, so that making one waits for nobody
 import itertools
 import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from inferlet.errors import InferletError
@@ -83,6 +84,8 @@ class Runtime:
 
 
 _current: Runtime | None = None
+# Of several inferlets in one process, each a task of its own: for tests.
+_of_task: ContextVar[Runtime | None] = ContextVar("runtime", default=None)
 
 
 def install(runtime: Runtime | None) -> None:
@@ -91,15 +94,21 @@ def install(runtime: Runtime | None) -> None:
     _current = runtime
 
 
+def install_for_task(runtime: Runtime) -> None:
+    """The same for this task alone, and what it starts."""
+    _of_task.set(runtime)
+
+
 def is_installed() -> bool:
-    return _current is not None
+    return _current is not None or _of_task.get() is not None
 
 
 def current() -> Runtime:
     """The Runtime of this process; InferletError outside of an inferlet."""
-    if _current is None:
+    runtime = _of_task.get() or _current
+    if runtime is None:
         raise InferletError(
             "there is no engine here\n\nhint: run the program with `pie run`, or in a test with "
             "`inferlet.testing.run(main)`"
         )
-    return _current
+    return runtime

@@ -43,5 +43,11 @@ class Inbox:
                 self._runtime.conversation.on_message(message)
             case m.InboxClosed():
                 self._runtime.conversation.on_closed()
+            case m.SentTo(outcome):
+                self._runtime.conversation.on_sent_to(outcome)
+            case m.FilePart():
+                self._runtime.conversation.on_file_part(message)
+            case m.FilesClosed():
+                self._runtime.conversation.on_files_closed()
             case m.Engine(failure):
                 self._runtime.fail(engine_failure(failure))

@@ -10,7 +10,7 @@ from inferlet import formats
 from inferlet.grammars import engine
 from inferlet.runtime import handles
 from inferlet.runtime.app import App
-from inferlet.runtime.conversation import Conversation
+from inferlet.runtime.conversation import Conversation, Exchange
 from inferlet.runtime.handles import Runtime
 from inferlet.runtime.inbox import Inbox
 from inferlet.runtime.outbox import Outbox
@@ -85,11 +85,23 @@ class _Process:
     def _start(self, launch: m.Launch) -> None:
         """At once, because frames may follow the first without a pause."""
         self._outbox = Outbox(self._wire.write)
-        runtime = make_runtime(self._outbox, launch, _vocabulary)
+        runtime = make_runtime(self._outbox, launch, _vocabulary, self._exchange)
         self._inbox = Inbox(runtime)
         handles.install(runtime)
         self._redirect_output()
         self._on_launch.set_result(launch)
+
+    def _exchange(self) -> None:
+        """Waits for the answer to `send_to`; everything else that comes is handled after."""
+        self._wire.wait_for(self._take_answer)
+
+    def _take_answer(self, kind: int, body: bytes) -> bool:
+        if kind != frames.HUB:
+            return False
+        message = codec.decode_to_inferlet(body)
+        if isinstance(message, m.SentTo):
+            self._inbox.on_frame(kind, body)
+        return isinstance(message, m.SentTo)
 
     async def die(self, error: BaseException) -> None:
         if self._app is not None:
@@ -135,9 +147,14 @@ class _Process:
             self._main.cancel()
 
 
-def make_runtime(outbox: Outbox, launch: m.Launch, vocabulary: Vocabulary | None) -> Runtime:
+def make_runtime(
+    outbox: Outbox,
+    launch: m.Launch,
+    vocabulary: Vocabulary | None,
+    exchange: Exchange = lambda: None,
+) -> Runtime:
     """The Runtime of a launch. Loads the vocabulary when nothing was preloaded."""
     if vocabulary is None:
         vocabulary = Vocabulary.load(Path(launch.model.path))
-    conversation = Conversation(outbox, launch.process, launch.files)
+    conversation = Conversation(outbox, launch.process, launch.files, exchange)
     return Runtime(outbox, launch.model, launch.engine, vocabulary, conversation)

@@ -26,6 +26,7 @@ class Outbox:
         self._text_size = 0
         self._stream = ""
         self._is_scheduled = False
+        self._num_received = 0
         self.num_frames = 0  # sent so far: tests count them
 
     def command(self, command: m.Command) -> None:
@@ -45,8 +46,14 @@ class Outbox:
             raise ValueError(
                 f"a message of {len(body)} bytes; at most {FRAME_ROOM} travel in one piece"
             )
+        self._flush_received()
         self.flush_text()
         self._frame(frames.HUB, body)
+
+    def received(self) -> None:
+        """The app has one more message of its inbox."""
+        self._num_received += 1
+        self._schedule()
 
     def print(self, stream: str, text: str) -> None:
         """What the app wrote to `stdout` or `stderr`."""
@@ -63,6 +70,7 @@ class Outbox:
     def flush(self) -> None:
         """Everything leaves now."""
         self._is_scheduled = False
+        self._flush_received()
         self.flush_text()
         commands, self._commands = self._commands, []
         if not commands:
@@ -88,6 +96,11 @@ class Outbox:
             piece = m.Output(self._stream, text[start : start + TEXT_FRAME])
             self._frame(frames.HUB, codec.encode(piece))
 
+    def _flush_received(self) -> None:
+        if self._num_received:
+            count, self._num_received = self._num_received, 0
+            self._frame(frames.HUB, codec.encode(m.Received(count)))
+
     def _frame(self, kind: int, body: bytes) -> None:
         self.num_frames += 1
         self._write(frames.pack(kind, body))
@@ -112,7 +125,7 @@ def check_cell(nbytes: int, what: str) -> None:
 def _length(message: m.FromInferlet) -> int:
     """Characters of what the app gave: no more than its bytes."""
     match message:
-        case m.Send(_, text) | m.Returned(text):
+        case m.Send(_, text) | m.Returned(text) | m.SendTo(_, _, text):
             return len(text)
     return 0
 

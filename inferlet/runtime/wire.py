@@ -12,6 +12,7 @@ READ_SIZE = 256 << 10
 MAX_UNSENT = 8 << 20  # bytes; beyond, a writer waits for the hub
 
 OnFrame = Callable[[int, bytes], None]
+OnAnswer = Callable[[int, bytes], bool]  # whether the frame is the answer, which it takes
 OnEnd = Callable[[BaseException | None], None]  # why no more is read; None: the hub is gone
 
 
@@ -26,6 +27,7 @@ class Wire:
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
         self._is_waiting = False
+        self._postponed: deque[tuple[int, bytes]] = deque()  # came while an answer was awaited
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._readable)
 
@@ -39,6 +41,28 @@ class Wire:
         elif self._unsent and not self._is_waiting:
             self._is_waiting = True
             self._loop.add_writer(self._fd, self._writable)
+
+    def wait_for(self, is_answer: OnAnswer) -> None:
+        """Blocks until `is_answer` takes a frame; all others are handled later, in order.
+
+        Nothing of the app runs meanwhile. ConnectionError when the hub is gone.
+        """
+        while not self._take_answer(is_answer):
+            select.select([self._fd], [self._fd] if self._unsent else [], [])
+            self._send()
+        self._loop.call_soon(self._readable)  # what was postponed
+
+    def _take_answer(self, is_answer: OnAnswer) -> bool:
+        data = self._receive()
+        if data == b"":
+            raise ConnectionError("the engine is gone")
+        is_there = False
+        for kind, body in self._reader.feed(data or b""):
+            if is_there or not is_answer(kind, body):
+                self._postponed.append((kind, body))
+            else:
+                is_there = True
+        return is_there
 
     def drain(self) -> None:
         """Waits until everything is sent."""
@@ -81,12 +105,20 @@ class Wire:
 
     def _read(self) -> bool:
         """Reads once; False: the hub is gone."""
-        try:
-            data = os.read(self._fd, READ_SIZE)
-        except BlockingIOError:
+        while self._postponed:
+            self._on_frame(*self._postponed.popleft())
+        data = self._receive()
+        if data is None:
             return True
-        except OSError:
-            return False
         for kind, body in self._reader.feed(data):
             self._on_frame(kind, body)
         return bool(data)
+
+    def _receive(self) -> bytes | None:
+        """Bytes; none: the hub is gone; None: nothing is there."""
+        try:
+            return os.read(self._fd, READ_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""

@@ -28,6 +28,7 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+MAX_INBOX = 10_000  # messages
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
@@ -51,12 +52,18 @@ class Client:
         *,
         files: Mapping[str, bytes] | None = None,
         stays: bool = False,
+        later_files: Sequence[bytes] = (),
     ) -> None:
-        """`messages` are in the inbox at the start. `stays`: the client's end is not closed."""
+        """`messages` are in the inbox at the start. `stays`: the client's end is not closed.
+
+        `files` are attached, `later_files` are for `session.receive_file`.
+        """
         self.inbox = list(messages)
         self.files = dict(files or {})
+        self.later_files = list(later_files)
         self.stays = stays
         self.messages: list[Any] = []  # what the inferlet sent
+        self.files_sent: list[bytes] = []  # by the inferlet
         self.has_been_asked = False
 
 
@@ -73,10 +80,17 @@ class Hub:
         engine: Mapping[str, Any] | None = None,
         faults: Mapping[int, Failure] | None = None,
         cells_first: bool = False,
+        id: str = "test",
+        peers: "dict[str, Hub] | None" = None,
     ) -> None:
         """`cells_first`: cells that a channel holds come ahead of word of their fires, as from an
-        engine that has launched more than it has reported."""
+        engine that has launched more than it has reported. `peers`: those that `send_to` reaches."""
         self.client = client
+        self.id = id
+        self.peers = {} if peers is None else peers
+        self.peers[id] = self
+        self._files_part = bytearray()
+        self._inbox_size = 0
         vocabulary = vocabulary or byte_vocabulary()
         size = vocabulary.tokenizer.get_vocab_size()
         self.info = ModelInfo(
@@ -91,7 +105,7 @@ class Hub:
         model = model or SeededModel(self.info.output_vocab_size)
         self.worker = FakeWorker(self.info, self.engine, model, self._queue, faults)
         outbox = Outbox(self._on_bytes)
-        conversation = Conversation(outbox, "test", client.files)
+        conversation = Conversation(outbox, id, client.files)
         self.runtime = Runtime(outbox, self.info, self.engine, vocabulary, conversation)
         self._inbox = Inbox(self.runtime)
         self._is_delivering = False
@@ -141,10 +155,43 @@ class Hub:
             case m.Receiving():
                 self.client.has_been_asked = True
                 asyncio.get_running_loop().call_soon(self._fill_inbox)
+            case m.Received(count):
+                self._inbox_size -= count
+            case m.SendTo(process):
+                self.to_inferlet(m.SentTo(self._send_to(process, message)))
+            case m.SendFilePart(_, data, sha256):
+                self._files_part += data
+                if sha256:
+                    self.client.files_sent.append(bytes(self._files_part))
+                    self._files_part.clear()
+            case m.ReceivingFile():
+                asyncio.get_running_loop().call_soon(self._give_file)
+
+    def _send_to(self, process: str, message: m.SendTo) -> str:
+        peer = self.peers.get(process)
+        if peer is None:
+            return "unknown"
+        return peer.take(m.Inbox(message.is_json, message.text))
+
+    def take(self, message: m.Inbox) -> str:
+        """A message of another inferlet; the outcome of its `send_to`."""
+        if self._inbox_size >= MAX_INBOX:
+            return "full"
+        self._inbox_size += 1
+        self.to_inferlet(message)
+        return ""
+
+    def _give_file(self) -> None:
+        if self.client.later_files:
+            data = self.client.later_files.pop(0)
+            self.to_inferlet(m.FilePart(len(data), data))
+        elif not self.client.stays:
+            self.to_inferlet(m.FilesClosed())
 
     def _fill_inbox(self) -> None:
         for message in self.client.inbox:
             is_json = not isinstance(message, str)
+            self._inbox_size += 1
             self.to_inferlet(m.Inbox(is_json, json.dumps(message) if is_json else message))
         if not self.client.stays:
             self.to_inferlet(m.InboxClosed())
@@ -154,14 +201,21 @@ async def run_with(hub: Hub, main: Callable[..., Any], input: Any = None) -> Any
     """The value of `main` as it travels, in the running loop."""
     handles.install(hub.runtime)
     try:
+        return await _live(hub, main, input)
+    finally:
+        handles.install(None)
+
+
+async def _live(hub: Hub, main: Callable[..., Any], input: Any) -> Any:
+    try:
         value = main({} if input is None else input) if _takes_input(main) else main()
         if inspect.isawaitable(value):
             value = await value
         return json.loads(json.dumps(value, allow_nan=False))
     finally:
+        hub.peers.pop(hub.id, None)
         hub.runtime.close()
         hub.runtime.outbox.flush()
-        handles.install(None)
 
 
 def run(
@@ -178,6 +232,33 @@ def run(
     """
     hub = Hub(client or Client(), model, **options)
     return asyncio.run(run_with(hub, main, input))
+
+
+def run_together(
+    apps: Mapping[str, tuple[Callable[..., Any], Any]],
+    *,
+    model: Model | None = None,
+    clients: Mapping[str, Client] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Runs several inferlets at once, `{id: (main, input)}`, and gives their values by id.
+
+    They reach each other by `session.send_to`. A client that is not given stays silent.
+    """
+
+    async def one(id: str, peers: dict[str, Hub]) -> Any:
+        main, input = apps[id]
+        handles.install_for_task(peers[id].runtime)
+        return await _live(peers[id], main, input)
+
+    async def all_of_them() -> list[Any]:
+        peers: dict[str, Hub] = {}
+        for id in apps:
+            client = (clients or {}).get(id) or Client(stays=True)
+            Hub(client, model, id=id, peers=peers, **options)
+        return await asyncio.gather(*(asyncio.create_task(one(id, peers)) for id in apps))
+
+    return dict(zip(apps, asyncio.run(all_of_them()), strict=True))
 
 
 def _takes_input(main: Callable[..., Any]) -> bool:

@@ -17,8 +17,8 @@ OnMessage = Callable[["Client", c.FromClient], None]
 class Client:
     """One connection of a client's process."""
 
-    def __init__(self, identity: bytes, user: str, pidfd: int) -> None:
-        self.identity, self.user, self.pidfd = identity, user, pidfd
+    def __init__(self, identity: bytes, user: str, pid: int, pidfd: int) -> None:
+        self.identity, self.user, self.pid, self.pidfd = identity, user, pid, pidfd
 
 
 class Clients:
@@ -93,7 +93,7 @@ class Clients:
             text = f"the engine cannot watch the client's process {hello.pid}: {error.strerror}"
             self._send(identity, c.EngineFailed(text, "both must see the same process numbers"))
             return
-        client = self._known[identity] = Client(identity, hello.user, pidfd)
+        client = self._known[identity] = Client(identity, hello.user, hello.pid, pidfd)
         self._loop.add_reader(pidfd, self._gone, client)
         self._on_message(client, hello)
 

@@ -12,22 +12,17 @@ import sys
 import time
 from contextlib import suppress
 
+import msgspec
+
+from ipc.types import Limits
 from pie_cli import cards, settings
-from pie_cli.engine.hub import EngineEnd, Hub, HubOptions, OnReady
+from pie_cli.engine.hub import Hub, HubOptions, OnReady
+from pie_cli.engine.journal import Journal
+from pie_cli.engine.parts import EngineEnd
 from pie_cli.engine.worker_process import WorkerOptions
 
 LOCK_SECONDS = 20.0  # that a leaving engine may take
 FAILED = 3
-
-
-class Log:
-    """Lines with a time, appended to a file."""
-
-    def __init__(self, path: str) -> None:
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
-
-    def __call__(self, text: str) -> None:
-        self._file.write(f"{time.strftime('%H:%M:%S')} hub: {text}\n")
 
 
 def take_lock(folder: settings.EngineFolder) -> int | None:
@@ -50,23 +45,23 @@ def take_lock(folder: settings.EngineFolder) -> int | None:
 
 async def serve(options: HubOptions, folder: settings.EngineFolder, ready: OnReady) -> EngineEnd:
     """Run the engine until it leaves. The caller holds the lock."""
-    log = Log(options.log_path)
-    hub = Hub(options, log, ready)
+    journal = Journal(options.log_path)
+    hub = Hub(options, journal, ready)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, hub.stop)
     cards.write(folder, options.worker.model, options.log_path)
-    log(f"engine {os.getpid()} for `{options.worker.model}`, worker {hub.worker.pid}")
+    journal.info("engine", pid=os.getpid(), model=options.worker.model)
     try:
         end = await hub.end
     finally:
         folder.card.unlink(missing_ok=True)  # first: nobody may connect to an engine that leaves
-    log(f"leaving: {end.failure or 'no longer needed'}")
+    journal.info("leaving", reason=end.failure or "no longer needed")
     await hub.close()
     for address in (options.hub_address, options.worker_address):
         with suppress(OSError):
             os.unlink(address.removeprefix("ipc://"))
-    log("gone")
+    journal.info("gone")
     return end
 
 
@@ -77,6 +72,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--log", required=True)
     parser.add_argument("--sandbox", choices=("auto", "full", "none"), default="auto")
     parser.add_argument("--keep-alive", type=float)
+    parser.add_argument("--limits", default="{}", help="JSON: those of each process, by key")
     return parser.parse_args(arguments)
 
 
@@ -96,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     worker = WorkerOptions(settings.worker_module(), options.model, options.model_path)
     hub_options = HubOptions(
         worker, folder.hub_address, folder.worker_address, options.log, options.sandbox,
-        options.keep_alive,
+        options.keep_alive, msgspec.json.decode(options.limits, type=Limits),
     )  # fmt: skip
     end = asyncio.run(serve(hub_options, folder, _ignore))
     if end.failure:

@@ -47,6 +47,11 @@ def beyond_output(limit: int) -> Ending:
     return Ending("LimitExceeded", message, KILLED, limit="output")
 
 
+def beyond_files(size: int) -> Ending:
+    message = f"the process sent more files than an engine stores for one ({size:,} bytes)"
+    return Ending("LimitExceeded", message, KILLED, limit="output")
+
+
 def does_not_read(size: int) -> Ending:
     message = f"the process left {size:,} bytes unread: code that never awaits cannot receive"
     return Ending("LimitExceeded", message, KILLED)
@@ -59,6 +64,13 @@ def broke_protocol(reason: str) -> Ending:
 def no_zygote() -> Ending:
     message = "the sandbox's zygote ended, and the process with it; the engine starts a new one"
     return Ending("EngineFailed", message, ENGINE)
+
+
+def no_worker(how: str, log: str) -> Ending:
+    message = f"the worker ended unexpectedly ({how}), and the process with it; "
+    return Ending(
+        "EngineFailed", f"{message}the engine starts a new one; its log is `{log}`", ENGINE
+    )
 
 
 def not_launched(reason: str) -> Ending:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ipc import frames
 from ipc.errors import ProtocolError
+from ipc.types import Limits
 from pie_cli.engine import endings, quotas
 from pie_cli.engine.endings import Ending
 
@@ -23,13 +24,14 @@ class FrameSocket:
         on_frame: Callable[[int, bytes], None],
         on_room: Callable[[], None],
         on_fault: Callable[[Ending], None],
+        frames_per_second: int = Limits().messages,
     ) -> None:
         """`on_room`: little is left to write. `on_fault`: the process must end, and why."""
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._on_frame, self._on_room, self._on_fault = on_frame, on_room, on_fault
         self._reader = frames.FrameReader()
-        self._budget = quotas.ReadBudget(self._loop.time())
+        self._budget = quotas.ReadBudget(frames_per_second, self._loop.time())
         self._pause: asyncio.TimerHandle | None = None  # beyond its budget
         self._held = False  # its client is behind
         self._finished = False  # nothing more will be read

@@ -72,11 +72,12 @@ class Launcher:
         entry: str | None = None,
         on_death: Callable[[], None] | None = None,
         num_spares: int = NUM_SPARES,
+        spare_limits: "Limits | None" = None,
     ) -> None:
         """`entry` (`module:function`, called with the descriptor) is for tests.
 
         `on_death` is called when the zygote ends unasked; every process was killed then.
-        `num_spares`: so many processes with default limits are launched ahead.
+        `num_spares`: so many processes with `spare_limits` are launched ahead.
         """
         self.tier = tier
         self.model_path = model_path
@@ -84,6 +85,7 @@ class Launcher:
         self.entry = entry
         self.on_death = on_death
         self.num_spares = num_spares
+        self.spare_limits = spare_limits or Limits()
         self._process: asyncio.subprocess.Process | None = None
         self._link: socket.socket | None = None
         self._base_size = 0
@@ -143,7 +145,7 @@ class Launcher:
         """A process, spare or new. Its confinement may still be under way when this returns."""
         if not self._link:
             raise LaunchError("the zygote is not running")
-        child = self._take_spare() if _are_default(limits) else None
+        child = self._take_spare() if _key(limits) == _key(self.spare_limits) else None
         child = child or self._order(limits)
         with contextlib.suppress(OSError):  # no descriptors: the launch has its own
             self._refill()
@@ -161,7 +163,7 @@ class Launcher:
     def _refill(self) -> None:
         """Order spares for those taken. Not for those that ended: whatever it was may go on."""
         while self._link and len(self._spares) < self.num_spares:
-            self._spares.append(self._order(Limits()))
+            self._spares.append(self._order(self.spare_limits))
 
     def _order(self, limits: Limits) -> _Child:
         """Ask the zygote for one process."""
@@ -288,12 +290,9 @@ class Launcher:
             await self._process.wait()
 
 
-def _are_default(limits: Limits) -> bool:
-    """Whether a spare has them: limits are set before a process waits, and cannot be changed."""
-    default = Limits()
-    return (limits.memory, limits.cpu, limits.descriptors) == (
-        default.memory, default.cpu, default.descriptors,
-    )  # fmt: skip
+def _key(limits: Limits) -> tuple[int, int, int]:
+    """What a spare is made with: set before a process waits, and not to be changed after."""
+    return limits.memory, limits.cpu, limits.descriptors
 
 
 async def _ready(link: socket.socket) -> None:

@@ -1,25 +1,28 @@
 """One inferlet as the hub sees it: what it was launched with, its socket, its inbox, its end.
 
-Tells its client what happens to it. Does not know the other processes.
+Tells those who hear of it what happens. Does not know the other processes.
 """
 
 import asyncio
 import signal
 import time
-from pathlib import Path
 from typing import Protocol
 
 from ipc import client as c
 from ipc import codec, frames
 from ipc import messages as m
 from ipc.types import Limits
-from pie_cli.engine import endings
+from pie_cli.engine import endings, file_store
 from pie_cli.engine.clients import Client
 from pie_cli.engine.endings import Ending
+from pie_cli.engine.file_inbox import FileInbox
+from pie_cli.engine.file_store import FileStore
 from pie_cli.engine.frame_socket import FrameSocket
 from pie_cli.engine.inboxes import Inbox
 from pie_cli.engine.launcher import Exit, Launched, Launcher
-from pie_cli.engine.quotas import MAX_UNSHOWN, Meter
+from pie_cli.engine.quotas import Meter
+from pie_cli.engine.record import Record
+from pie_cli.engine.views import Views
 
 EXIT_SECONDS = 5.0  # that a process may take to leave after its terminal event
 
@@ -28,55 +31,70 @@ class Owner(Protocol):
     """What a process needs of the hub."""
 
     launcher: Launcher
+    files_folder: str
 
     def tell(self, client: Client, message: c.FromHub) -> bool: ...
-    def relay(self, number: int, commands: bytes) -> None: ...
+    def relay(self, process: "Process", commands: bytes) -> None: ...
+    def send_to(self, sender: "Process", message: m.SendTo) -> str:
+        """The outcome, for SentTo."""
+        ...
+
     def told_its_end(self, process: "Process") -> None: ...
 
 
 class Process:
     """From the client's Run to the exit of the operating system's process."""
 
-    def __init__(self, owner: Owner, number: int, id: str, run: c.Run, client: Client) -> None:
+    def __init__(
+        self, owner: Owner, record: Record, run: c.Run, client: Client, limits: Limits
+    ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self.number, self.id, self.run, self.client = number, id, run, client
-        self.limits = Limits()
-        self.born = self._loop.time()
-        self.inbox = Inbox()
+        self.number, self.id, self.record = record.number, record.id, record
+        self.run, self.client, self.limits = run, client, limits
+        self.born = time.monotonic()
+        self.inbox: Inbox[Client] = Inbox(limits.inbox)
+        self.files = FileInbox(owner.files_folder)
+        self.views = Views(owner.tell)
+        if not run.detach:
+            self.views.add(client)
+        self.position: int | None = None  # in the queue, from 1
+        self.announced: int | None = None  # the position that its client knows
         self.ended = False  # the terminal event was told
         self.receiving = False
+        self.has_state = False  # in the worker
+        self._waits_for_worker = False  # not read until there is one
         self._ending: Ending | None = None  # why it is being killed
-        self._output = Meter(self.limits.output)
+        self._output = Meter(limits.output)
+        self._store = FileStore(run.files_folder or owner.files_folder, self.id)
         self._launched: Launched | None = None
         self._socket: FrameSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._unshown = 0  # what its client has not dealt with
 
     @property
     def state(self) -> str:
-        return "running" if self._launched else "waiting"
+        if self._launched:
+            return "running"
+        return "waiting" if self.position is None else "queued"
 
     @property
-    def memory(self) -> int | None:
-        """Resident bytes, shared pages included; None when unknown."""
-        if not self._launched or not self._launched.pid:
-            return None
-        try:
-            status = Path(f"/proc/{self._launched.pid}/status").read_text()
-            resident = status.partition("VmRSS:")[2].split()[0]
-        except (OSError, IndexError):
-            return None
-        return int(resident) << 10
+    def pid(self) -> int | None:
+        return self._launched.pid if self._launched else None
 
     # ---- life
 
     def start(self, launched: Launched, launch: m.Launch) -> None:
         """The operating system's process exists: give it what it is to run."""
         self._launched = launched
-        self._socket = FrameSocket(launched.sock, self._on_frame, self._feed_inbox, self.end)
-        sandbox = self._owner.launcher.tier
-        self._tell(c.Launched(self.run.request, self.id, time.time(), sandbox))
+        self._socket = FrameSocket(
+            launched.sock, self._on_frame, self._feed, self.end, self.limits.messages
+        )
+        self.record.sandbox = self._owner.launcher.tier
+        self.record.launched_at = time.time()
+        self._owner.tell(
+            self.client,
+            c.Launched(self.run.request, self.id, self.record.launched_at, self.record.sandbox),
+        )
         self._socket.write(frames.pack(frames.HUB, codec.encode(launch)), trusted=True)
         if self.ended:
             self._kill()
@@ -84,7 +102,7 @@ class Process:
             self._timer = self._loop.call_later(timeout, self.end, endings.timed_out(timeout))
 
     def end(self, ending: Ending) -> None:
-        """Kill it; its client hears of `ending` once it is gone. The first reason counts."""
+        """Kill it; those who hear of it are told of `ending` once it is gone. The first counts."""
         if self.ended or self._ending:
             return
         self._ending = ending
@@ -94,7 +112,7 @@ class Process:
             self.fail(ending)
 
     def fail(self, ending: Ending) -> None:
-        """Tell the client of the end now, whatever becomes of the process."""
+        """Tell of the end now, whatever becomes of the process."""
         if self.ended:
             return
         self._finish(
@@ -111,6 +129,8 @@ class Process:
             self._socket.close()
         own = endings.of_exit(exit.status, exit.cpu, exit.setup_failed, self.limits)
         self.fail(self._ending or own)
+        self.files.close()
+        self._store.close()
 
     # ---- to the inferlet
 
@@ -122,32 +142,67 @@ class Process:
         if self._socket:
             self._socket.write(frames.pack(frames.HUB, codec.encode(message)))
 
-    def put(self, message: m.Inbox) -> None:
-        """A message of the client. One that finds no room is dropped; clients wait for Taken."""
-        self.inbox.put(message)
-        self._feed_inbox()
+    def put(
+        self, message: m.Inbox, sender: Client | None = None, *, even_full: bool = False
+    ) -> bool:
+        """Into its inbox; whether there was room. `sender` is told once the app has it."""
+        has_room = self.inbox.put(message, sender, even_full=even_full)
+        self._feed()
+        return has_room
 
     def close_inbox(self) -> None:
         self.inbox.close()
-        self._feed_inbox()
+        self.files.end()
+        self._feed()
 
-    def shown(self, size: int) -> None:
-        """Its client is that much less behind."""
-        self._unshown -= size
-        self._socket.hold(self._unshown > MAX_UNSHOWN)
+    def put_file(self, client: Client, part: c.FilePart) -> tuple[str, str] | None:
+        """What became of the file and why, once that is known."""
+        outcome = self.files.put((client, part.request), part)
+        self._feed()
+        return outcome
 
-    def client_gone(self) -> None:
-        """A detached process goes on; nobody is behind any more."""
-        if self._socket:
-            self._socket.hold(False)
-
-    def _feed_inbox(self) -> None:
-        taken = 0
+    def _feed(self) -> None:
+        """Give it messages and files that it waits for, as long as its socket takes them."""
+        if not self._socket:
+            return
         while self.receiving and self._socket.has_room and (message := self.inbox.next()):
             self.write_message(message)
-            taken += isinstance(message, m.Inbox)
-        if taken:
-            self._tell(c.Taken(self.id, taken))
+        if self._socket.has_room:
+            for part in self.files.next_parts():
+                self.write_message(part)
+                if not self._socket.has_room:
+                    return
+
+    # ---- those who hear of it
+
+    def attach(self, client: Client, *, past: bool) -> None:
+        """From now on it hears of all, and first of what is kept."""
+        self.views.add(client)
+        for event in self.record.past() if past else ():
+            self.views.tell_one(client, event)
+        if self.receiving:
+            self.views.tell_one(client, c.Receiving(self.id))
+        self._hold()
+
+    def shown(self, client: Client, size: int) -> None:
+        """One who hears of it is that much less behind."""
+        self.views.shown(client, size)
+        self._hold()
+
+    def forget(self, client: Client) -> None:
+        """That client hears no more of it, and sends no more."""
+        self.views.remove(client)
+        self.files.forget_all_of(client)
+        self._hold()
+
+    def wait_for_worker(self, waits: bool) -> None:
+        """Whether to leave unread what it writes, since there is no worker to take it."""
+        self._waits_for_worker = waits
+        self._hold()
+
+    def _hold(self) -> None:
+        if self._socket:
+            self._socket.hold(self._waits_for_worker or self.views.is_behind)
 
     # ---- from the inferlet
 
@@ -155,7 +210,7 @@ class Process:
         if self.ended or self._ending:
             return
         if kind == frames.ENGINE:
-            self._owner.relay(self.number, body)
+            self._owner.relay(self, body)
         else:
             self._on_message(codec.decode_from_inferlet(body))
 
@@ -163,37 +218,59 @@ class Process:
         now = time.time()
         match message:
             case m.Send(is_json, text):
-                self._tell_text(c.Sent(self.id, now, is_json, text))
+                self._say(c.Sent(self.id, now, is_json, text))
             case m.Output(stream, text):
-                self._tell_text(c.Printed(self.id, now, stream, text))
+                self._say(c.Printed(self.id, now, stream, text))
                 if not self._output.add(len(text.encode())):
                     self.end(endings.beyond_output(self._output.limit))
             case m.Receiving():
                 self.receiving = True
-                self._tell(c.Receiving(self.id))
-                self._feed_inbox()
+                self.views.tell(c.Receiving(self.id))
+                self._feed()
+            case m.Received(count):
+                self._received(count)
+            case m.SendTo():
+                self.write_message(m.SentTo(self._owner.send_to(self, message)))
+            case m.SendFilePart():
+                self._store_part(message, now)
+            case m.ReceivingFile():
+                self.files.ask()
+                self._feed()
             case m.Returned(value):
                 self._finish(c.Returned(self.id, now, value))
             case m.Raised():
                 self.fail(endings.of_raised(message, self.limits))
 
+    def _received(self, count: int) -> None:
+        counts: dict[Client, int] = {}
+        for sender in self.inbox.received(count):
+            counts[sender] = counts.get(sender, 0) + 1
+        for client, number in counts.items():
+            self._owner.tell(client, c.Taken(self.id, number))
+        self._feed()
+
+    def _store_part(self, part: m.SendFilePart, now: float) -> None:
+        if stored := self._store.put(part, self.id, now):
+            self._say(stored)
+        if self._store.is_beyond:
+            self.end(endings.beyond_files(file_store.MAX_BYTES))
+
+    def _say(self, event: c.Sent | c.Printed | c.Stored) -> None:
+        self.record.add(event)
+        self.views.tell(event)
+        self._hold()
+
     def _finish(self, terminal: c.Returned | c.Error) -> None:
         self.ended = True
+        self.record.terminal = terminal
         if self._timer:
             self._timer.cancel()
-        self._tell(terminal)
+        if self.run.detach and not self._launched:  # its client waits for word of the launch
+            self._owner.tell(self.client, terminal)
+        self.views.tell(terminal)
         self._owner.told_its_end(self)
         if self._launched:
             self._loop.call_later(EXIT_SECONDS, self._kill)
 
     def _kill(self) -> None:
         self._owner.launcher.kill(self._launched.launch_id, signal.SIGKILL)
-
-    def _tell_text(self, message: c.Sent | c.Printed) -> None:
-        if self._tell(message):
-            self._unshown += c.weight(message.text)
-            self._socket.hold(self._unshown > MAX_UNSHOWN)
-
-    def _tell(self, message: c.FromHub) -> bool:
-        """Whether its client is still there."""
-        return self._owner.tell(self.client, message)

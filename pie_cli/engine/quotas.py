@@ -9,8 +9,6 @@ from dataclasses import dataclass
 READ_SIZE = 256 << 10  # bytes of one process per turn of the loop: nobody waits for a long frame
 BYTES_PER_SECOND = 64 << 20
 BURST_BYTES = 128 << 20
-MESSAGES_PER_SECOND = 20_000
-BURST_MESSAGES = 40_000
 MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
 MAX_UNSHOWN = 8 << 20  # of what a client was told, above which its process is not read
 INBOX_ROOM = 1 << 20  # bytes waiting for a process, above which its inbox holds messages back
@@ -33,11 +31,12 @@ class Bucket:
 
 
 class ReadBudget:
-    """What one process may send: bytes, and frames, each a second."""
+    """What one process may send: bytes, and frames, each a second. Twice that at once."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, frames_per_second: int, now: float) -> None:
         self._bytes = Bucket(BYTES_PER_SECOND, BURST_BYTES, BURST_BYTES, now)
-        self._frames = Bucket(MESSAGES_PER_SECOND, BURST_MESSAGES, BURST_MESSAGES, now)
+        burst = 2 * frames_per_second
+        self._frames = Bucket(frames_per_second, burst, burst, now)
 
     def spend(self, num_bytes: int, num_frames: int, now: float) -> float:
         """Seconds for which the process must not be read."""

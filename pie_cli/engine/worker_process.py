@@ -36,7 +36,10 @@ class WorkerOptions:
 
 
 class WorkerProcess:
-    """Started by the constructor. All that is sent in one turn of the loop is one message."""
+    """Started by the constructor. All that is sent in one turn of the loop is one message.
+
+    What is sent before it is ready goes out when it is.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,9 @@ class WorkerProcess:
         self._flush_soon()
 
     async def close(self) -> None:
-        """Ask it to end, and see to it that it does."""
+        """Ask it to end, and see to it that it does. May be called again."""
+        if self._pidfd < 0:
+            return
         self._loop.remove_reader(self._pidfd)
         if self._process.poll() is None and not await self._shut_down():
             self._process.terminate()
@@ -84,6 +89,7 @@ class WorkerProcess:
                 self._process.kill()
                 self._process.wait()
         os.close(self._pidfd)
+        self._pidfd = -1
         self._reader.close()
         self.link.close()
 
@@ -114,7 +120,7 @@ class WorkerProcess:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._notices or self._batches:
+        if self._serving and (self._notices or self._batches):
             notices, batches = self._notices, self._batches
             self._notices, self._batches = [], []
             with suppress(zmq.Again):
@@ -127,7 +133,9 @@ class WorkerProcess:
             return False
         reports, batches = message
         for report in reports:
-            self._serving = self._serving or isinstance(report, m.Ready)
+            if isinstance(report, m.Ready):
+                self._serving = True
+                self._flush_soon()
             self._on_report(report)
         for number, events in batches:
             self._on_batch(number, events)

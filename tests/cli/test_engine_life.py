@@ -5,12 +5,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from tests.cli.conftest import ROOT, Engine, children, is_gone, pid_of_inferlet, wait_until
+from tests.cli.conftest import (
+    ROOT, SECONDS, Engine, children, is_gone, pid_of_inferlet, wait_until,
+)  # fmt: skip
 
 HELLO = "def main(input): return 'hello'"
+USES_WORKER = """
+import asyncio
+from inferlet import *
+async def main(input):
+    ws, pipe = WorkingSet(), Pipeline()
+    ws.reserve(4)
+    await asyncio.sleep(0.1)  # its commands leave
+    session.send("working\\n")
+    await session.receive()
+"""
 WAIT = """
 import os
 from inferlet import session
@@ -24,12 +37,21 @@ async def main(input):
 @pytest.fixture
 def waiting(own_engine: Engine):
     """An engine with a process that waits for ever, and every process id of the engine."""
+    own_engine.extra["FAKE_WORKER"] = "silent"
     process = own_engine.start("run", own_engine.write(WAIT), "--no-stdin")
     own_engine.wait_for_process()
     hub = own_engine.card()["pid"]
     parts = [hub, *children(hub), *children(own_engine.engine_pid("zygote"))]
     yield own_engine, process, parts
     process.kill()
+
+
+def zygote_of(engine: Engine) -> int | None:
+    """The zygote's process, if the engine lives and has one."""
+    try:
+        return engine.engine_pid("zygote")
+    except (StopIteration, TypeError, OSError):
+        return None
 
 
 def says_where_the_log_is(stderr: str, engine: Engine) -> bool:
@@ -70,16 +92,50 @@ def test_kill_9_of_the_hub_ends_all_parts_and_the_next_run_starts_anew(waiting):
     assert engine.run(HELLO).stdout == '"hello"\n'
 
 
-def test_kill_9_of_the_worker_ends_the_engine_and_the_next_run_starts_anew(waiting):
+def test_kill_9_of_the_worker_ends_what_had_state_in_it_and_nothing_else(waiting):
     engine, process, parts = waiting
+    with_state = engine.start("run", engine.write(USES_WORKER, "uses.py"), "--no-stdin")
+    assert with_state.stderr.readline() == "working\n"
     os.kill(engine.engine_pid("worker"), signal.SIGKILL)
-    assert process.wait() == 3
-    stderr = process.communicate()[1]
+    assert with_state.wait(timeout=SECONDS) == 3
+    stderr = with_state.communicate()[1]
     assert stderr.count("error:") == 1
     assert "the worker ended unexpectedly (SIGKILL)" in stderr
     assert says_where_the_log_is(stderr, engine)
-    wait_until(lambda: all(map(is_gone, parts)))
     assert engine.run(HELLO).stdout == '"hello"\n'
+    assert engine.card()["pid"] == parts[0]
+    assert process.poll() is None, "it had nothing in the worker"
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_engine(waiting):
+    engine, process, parts = waiting
+    for _ in range(4):
+        os.kill(engine.engine_pid("worker"), signal.SIGKILL)
+        dead = time.monotonic() + SECONDS
+        while engine.card() and time.monotonic() < dead:
+            if engine.run(HELLO).returncode == 0:  # there is a new one
+                break
+        if engine.card() is None or engine.card()["pid"] != parts[0]:
+            break
+    assert process.wait(timeout=SECONDS) == 3
+    assert "for the 4th time" in process.communicate()[1]
+    wait_until(lambda: all(map(is_gone, parts)))
+
+
+def test_a_zygote_that_dies_again_and_again_ends_the_engine(own_engine):
+    first = own_engine.start("run", own_engine.write(WAIT), "--no-stdin")
+    own_engine.wait_for_process()
+    hub = own_engine.card()["pid"]
+    for _ in range(4):
+        old = wait_until(lambda: zygote_of(own_engine))
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda old=old: is_gone(old))
+        if not is_gone(hub):
+            wait_until(lambda: is_gone(hub) or own_engine.run(HELLO).returncode == 0)
+    assert first.wait(timeout=SECONDS) == 3
+    wait_until(lambda: is_gone(hub))
+    logs = [path.read_text() for path in own_engine.home.glob("logs/*.log")]
+    assert any("zygote ended 4 times" in log for log in logs)
 
 
 def test_kill_9_of_the_zygote_ends_its_processes_but_not_the_engine(waiting):

@@ -16,6 +16,7 @@ from tests.inferlet.programs import (
     sliding_window,
     speculative,
     stream_chat,
+    talking,
     tool_agent,
     top_p,
 )
@@ -201,3 +202,14 @@ def test_an_agent_answers_two_calls_of_one_reply_that_end_in_different_tokens():
     two = CALL % 2 + "\n" + CALL % 4
     value = testing.run(tool_agent.main, {"question": "?"}, model=saying(two, "-", "5 and 7."))
     assert value == {"calls": 2, "answer": "5 and 7."}
+
+
+def test_two_processes_talk_by_send_to_in_turns():
+    client = Client(stays=True)
+    values = testing.run_together(
+        {"first": (talking.main, {"rounds": 3}),
+         "second": (talking.main, {"rounds": 3, "peer": "first", "topic": "rain"})},
+        model=answering([*b"yes", 257]), clients={"first": client},
+    )  # fmt: skip
+    assert values == {"first": {"log": ["yes"] * 3}, "second": {"log": ["yes"] * 3}}
+    assert client.messages == [{"id": "first"}]

@@ -142,3 +142,92 @@ def test_files_are_there_at_once_and_again():
 
     client = Client(files={"a": b"one", "b": b"two"})
     assert testing.run(main, client=client) == ["one", "one", "test"]
+
+
+def test_send_to_reaches_the_inbox_of_the_other_in_order():
+    def sender():
+        for message in ("text", {"a": [1]}, np.int32(3)):
+            session.send_to("receiver", message)
+
+    async def receiver():
+        return [await session.receive() for _ in range(3)]
+
+    values = testing.run_together({"receiver": (receiver, None), "sender": (sender, None)})
+    assert values["receiver"] == ["text", {"a": [1]}, 3]
+
+
+@on_engine()
+async def test_a_process_sends_to_itself(hub):
+    session.send_to(session.id(), "hi")
+    assert await session.receive() == "hi"
+
+
+@on_engine()
+async def test_send_to_raises_what_the_hub_answers(hub):
+    with pytest.raises(LookupError, match="`nobody`: no live process"):
+        session.send_to("nobody", "hi")
+    hub.peers["other"] = hub
+    for outcome, kind in (("other client", PermissionError), ("full", BufferError)):
+        hub.take = lambda message, outcome=outcome: outcome
+        with pytest.raises(kind, match="`other`"):
+            session.send_to("other", "hi")
+    with pytest.raises(TypeError):
+        session.send_to(3, "hi")
+    with pytest.raises(TypeError):
+        session.send_to("other", b"hi")
+
+
+@on_engine()
+async def test_what_was_received_is_reported_before_the_next_word(hub):
+    said = []
+    take = hub._on_message
+    hub._on_message = lambda message: (said.append(message), take(message))[1]
+    for text in "abc":
+        hub.to_inferlet(m.Inbox(False, text))
+    assert [await session.receive() for _ in range(3)] == ["a", "b", "c"]
+    session.send("done")
+    assert said == [m.Receiving(), m.Received(3), m.Send(False, "done")]
+
+
+@pytest.mark.parametrize("size", [0, 1, m.FILE_PART, m.FILE_PART + 1])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_send_file_gives_the_client_the_bytes(size, kind):
+    client, data = Client(), bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    testing.run(lambda: session.send_file(kind(data)), client=client)
+    assert client.files_sent == [data]
+
+
+def test_send_file_takes_any_view_and_nothing_but_bytes():
+    client, numbers = Client(), np.arange(10, dtype=np.int16)
+
+    def main():
+        session.send_file(memoryview(numbers))
+        session.send_file(memoryview(numbers)[::2])
+        for other in ("text", None, [1], numbers):
+            with pytest.raises(TypeError):
+                session.send_file(other)
+
+    testing.run(main, client=client)
+    assert client.files_sent == [numbers.tobytes(), numbers[::2].tobytes()]
+
+
+def test_receive_file_gives_files_in_order_then_eof():
+    async def main():
+        got = [await session.receive_file() for _ in range(2)]
+        with pytest.raises(EOFError):
+            await session.receive_file()
+        return [len(data) for data in got]
+
+    assert testing.run(main, client=Client(later_files=[b"abc", b""])) == [3, 0]
+
+
+@on_engine()
+async def test_a_cancelled_receiver_of_files_loses_none(hub):
+    first, second = (asyncio.create_task(session.receive_file()) for _ in range(2))
+    await settle()
+    first.cancel()
+    hub.to_inferlet(m.FilePart(4, b"ab"))
+    hub.to_inferlet(m.FilePart(4, b"cd"))
+    assert await second == b"abcd"
+    hub.to_inferlet(m.FilePart(1, b"e"))
+    assert await session.receive_file() == b"e", "it was asked for by the cancelled one"

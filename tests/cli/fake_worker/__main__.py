@@ -1,6 +1,6 @@
 """A worker without a model: `PIE_WORKER=tests.cli.fake_worker`. Sends back what it is sent.
 
-FAKE_WORKER: `slow` takes a second to load, `fail` reports LoadFailed, `crash` exits while loading.
+FAKE_WORKER: `silent` sends nothing back, `slow` takes a second to load, `fail` reports LoadFailed, `crash` exits while loading.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> int:
         link.wait(None)
         while (message := link.receive()) is not None:
             controls, batches = message
-            if batches:
+            if batches and behaviour != "silent":
                 link.send([], batches)
             if any(isinstance(control, m.Shutdown) for control in controls):
                 link.close()

@@ -1,0 +1,46 @@
+"""The engine's log: one line an event, `time level event key=value …`. A full disk stops nothing.
+
+The worker and the zygote write to the same file, in their own words.
+"""
+
+import os
+import re
+import time
+from contextlib import suppress
+
+_PLAIN = re.compile(r"[\w.:/@+,-]+")
+
+
+class Journal:
+    """Appends to a file. Values that are not plain words are quoted, on one line."""
+
+    def __init__(self, path: str) -> None:
+        self._file = -1
+        with suppress(OSError):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o600)
+
+    def info(self, event: str, **facts: object) -> None:
+        self._write("info", event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        self._write("warning", event, facts)
+
+    def error(self, event: str, **facts: object) -> None:
+        self._write("error", event, facts)
+
+    def _write(self, level: str, event: str, facts: dict[str, object]) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        words = [f"{stamp}.{int(now % 1 * 1000):03}Z", level, event]
+        words += [f"{key}={_value(value)}" for key, value in facts.items() if value is not None]
+        with suppress(OSError):
+            os.write(self._file, (" ".join(words) + "\n").encode("utf-8", "backslashreplace"))
+
+
+def _value(value: object) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

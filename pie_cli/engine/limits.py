@@ -1,0 +1,33 @@
+"""The limits of one launch: the engine's own, or less. Enforces none of them."""
+
+import msgspec
+
+from ipc import client as c
+from ipc.types import Limits
+
+AT_LEAST = {"memory": 1 << 20, "descriptors": 8}  # what a process needs to begin; of others, 1
+
+
+class LimitRefused(ValueError):
+    """A limit that a launch may not have: what is wrong, and what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def lowered(own: Limits, asked: c.Asked) -> Limits:
+    """The engine's own limits, with those that are asked for. Raises LimitRefused."""
+    changes = {}
+    for key in c.Asked.__struct_fields__:
+        value = getattr(asked, key)
+        if value is None:
+            continue
+        most, least = getattr(own, key), AT_LEAST.get(key, 1)
+        if value > most:
+            hint = "a launch may lower the engine's limits, not raise them"
+            raise LimitRefused(f"the limit `{key}` is {value:,}; the engine's own is {most:,}", hint)
+        if value < least:
+            raise LimitRefused(f"the limit `{key}` is {value:,}", f"it is at least {least:,}")
+        changes[key] = value
+    return msgspec.structs.replace(own, **changes)

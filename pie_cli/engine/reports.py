@@ -1,0 +1,85 @@
+"""What an engine says of itself: its live processes, and its facts. Changes nothing."""
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipc import client as c
+from ipc.codec import PROTOCOL_VERSION
+from pie_cli.engine.admission import Admission
+from pie_cli.engine.clients import Clients
+from pie_cli.engine.parts import Parts
+from pie_cli.engine.process import Process
+from pie_cli.engine.processes import Processes
+
+if TYPE_CHECKING:
+    from pie_cli.engine.hub import HubOptions
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int | None) -> float | None:
+    """User and system time of a process so far; None when it is not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def resident_bytes(pid: int | str | None) -> int | None:
+    """Resident bytes, shared pages included; None when they are not known."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) << 10
+    except (OSError, IndexError):
+        return None
+
+
+class Reports:
+    """Looks at everything of one engine."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        admission: Admission,
+        parts: Parts,
+        clients: Clients,
+        options: "HubOptions",
+    ) -> None:
+        self._processes, self._admission, self._parts = processes, admission, parts
+        self._clients, self._options = clients, options
+        self._started = time.time()
+
+    def processes(self) -> c.Processes:
+        rows = tuple(map(self._row, self._processes.by_id.values()))
+        return c.Processes(rows, self._parts.stats)
+
+    def facts(self, request: int) -> c.Facts:
+        parts, ready = self._parts, self._parts.ready
+        return c.Facts(
+            request, os.getpid(), self._started, platform.python_version(), PROTOCOL_VERSION,
+            ready.model if ready else None, ready.engine if ready else None,
+            parts.launcher.tier, parts.sandbox, self._options.log_path, self._options.limits,
+            self._admission.max_processes, self._admission.num_live, len(self._admission),
+            len(self._clients), self._processes.last_number, parts.worker.pid,
+            parts.worker_starts, parts.launcher.zygote_pid, parts.zygote_starts,
+            resident_bytes("self") or 0,
+        )  # fmt: skip
+
+    def _row(self, process: Process) -> c.ProcessRow:
+        known = self._parts.stats.processes if self._parts.stats else {}
+        tokens_in, tokens_out, pages = known.get(process.number, (None, None, None))
+        return c.ProcessRow(
+            process.id, process.run.app, process.record.client, process.state,
+            age(process), tokens_in, tokens_out, pages, resident_bytes(process.pid),
+            self._parts.launcher.tier, self._options.worker.model, cpu_seconds(process.pid),
+            process.position, len(process.inbox), len(process.views), process.run.priority,
+        )  # fmt: skip
+
+
+def age(process: Process) -> float:
+    """Seconds since the launch was asked for."""
+    return time.monotonic() - process.born

@@ -1,0 +1,127 @@
+"""What clients ask about processes that live, or are remembered. Launches and ends none."""
+
+from collections.abc import Callable
+
+from ipc import client as c
+from ipc import messages as m
+from pie_cli.engine.clients import Client
+from pie_cli.engine.process import Process
+from pie_cli.engine.processes import Processes
+from pie_cli.engine.record import Record
+from pie_cli.engine.views import Tell
+
+
+class Requests:
+    """Answers each request at once."""
+
+    def __init__(self, processes: Processes, tell: Tell, model: str) -> None:
+        self._processes, self._tell, self._model = processes, tell, model
+
+    def handle(self, client: Client, message: c.FromClient) -> bool:
+        """Whether it was such a request."""
+        handler: Callable[[Client, c.FromClient], None] | None = _HANDLERS.get(type(message))
+        if handler is None:
+            return False
+        handler(self, client, message)
+        return True
+
+    def send_to(self, sender: Process, message: m.SendTo) -> str:
+        """A message of one process to another; the outcome for SentTo."""
+        target = self._processes.by_id.get(message.process)
+        if target is None:
+            return c.UNKNOWN
+        if target.record.client != sender.record.client:
+            return c.OTHER_CLIENT
+        has_room = target.put(m.Inbox(message.is_json, message.text))
+        return "" if has_room else c.FULL
+
+    # ---- into a process
+
+    def _message(self, client: Client, message: c.Message) -> None:
+        outcome = self._refusal(client, message.process)
+        if not outcome:
+            inbox = m.Inbox(message.is_json, message.text)
+            process = self._processes.by_id[message.process]
+            has_room = process.put(inbox, client, even_full=not message.request)
+            outcome = c.ACCEPTED if has_room else c.FULL
+        if message.request:
+            self._tell(client, c.Answered(message.request, outcome))
+
+    def _close_input(self, client: Client, message: c.CloseInput) -> None:
+        if not self._refusal(client, message.process):
+            self._processes.by_id[message.process].close_inbox()
+
+    def _file_part(self, client: Client, part: c.FilePart) -> None:
+        if outcome := self._refusal(client, part.process):
+            if part.sha256:  # once for each file
+                self._tell(client, c.Answered(part.request, outcome))
+            return
+        answer = self._processes.by_id[part.process].put_file(client, part)
+        if answer:
+            self._tell(client, c.Answered(part.request, *answer))
+
+    def _refusal(self, client: Client, id: str) -> str:
+        process = self._processes.by_id.get(id)
+        if process is None:
+            return c.UNKNOWN
+        is_own = process.client is client or process.record.client == client.user
+        return "" if is_own else c.OTHER_CLIENT
+
+    # ---- of a process
+
+    def _attach(self, client: Client, message: c.Attach) -> None:
+        record = self._record(client, message)
+        if record is None:
+            return
+        process = self._processes.by_id.get(record.id)
+        self._tell(
+            client,
+            c.Attached(
+                message.request, record.id, record.app, record.client, self._model, record.sandbox,
+                record.launched_at, process is not None, record.missed if message.past else 0,
+            ),
+        )  # fmt: skip
+        if process:
+            process.attach(client, past=message.past)
+            return
+        for event in record.past() if message.past else ():
+            self._tell(client, event)
+        self._tell(client, record.terminal)
+
+    def _detach(self, client: Client, message: c.Detach) -> None:
+        process = self._processes.by_id.get(message.process)
+        if process and (process.client is not client or process.run.detach):
+            process.forget(client)
+
+    def _shown(self, client: Client, message: c.Shown) -> None:
+        if process := self._processes.by_id.get(message.process):
+            process.shown(client, message.size)
+
+    def _read_log(self, client: Client, message: c.ReadLog) -> None:
+        record = self._record(client, message)
+        if record is None:
+            return
+        process = self._processes.by_id.get(record.id)
+        kept = record.output
+        log = c.Log(
+            message.request, record.id, tuple(kept.events), process is not None, kept.bytes_missed
+        )
+        self._tell(client, log)
+        if message.follow and process:
+            process.views.add(client, output_alone=True)
+        elif message.follow:
+            self._tell(client, record.terminal)
+
+    def _record(self, client: Client, message: c.Attach | c.ReadLog) -> Record | None:
+        """Of the process that a message names; the client is told when there is none."""
+        record = self._processes.record(message.process)
+        if record is None:
+            self._tell(client, c.Unknown(message.request, message.process))
+        return record
+
+
+_HANDLERS = {
+    c.Message: Requests._message, c.CloseInput: Requests._close_input,
+    c.FilePart: Requests._file_part, c.Attach: Requests._attach, c.Detach: Requests._detach,
+    c.Shown: Requests._shown, c.ReadLog: Requests._read_log,
+}  # fmt: skip
