@@ -12,6 +12,7 @@ USAGE, ENGINE_FAILED, INTERRUPTED = 2, 3, 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _FORBIDDEN = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG,
+    errno.EISDIR,
 }  # fmt: skip
 
 

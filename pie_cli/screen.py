@@ -129,7 +129,10 @@ class PlainScreen:
             return json.loads(value)
         if self._style.one_line or not sys.stdout.isatty() or not value.startswith(("{", "[")):
             return readable(value)
-        return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+        try:
+            return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+        except RecursionError:
+            return value
 
     def _write(self, text: str, kind: str) -> None:
         """Text as it is; a line that another kind left open is ended first."""
@@ -195,8 +198,8 @@ class EventScreen:
         self._write("launched", event, app=app, model=model, sandbox=event.sandbox)
 
     def sent(self, event: c.Sent) -> None:
-        message = json.loads(event.text) if event.is_json else event.text
-        self._write("message", event, message=message)
+        text = event.text if event.is_json else json.dumps(event.text, ensure_ascii=False)
+        self._write("message", event, {"message": text})
 
     def printed(self, event: c.Printed) -> None:
         self._write(event.stream, event, text=event.text)
@@ -208,7 +211,7 @@ class EventScreen:
             self._write("file", event, path=event.path, size=event.size, sha256=event.sha256)
 
     def returned(self, event: c.Returned) -> None:
-        self._write("return", event, value=json.loads(event.value))
+        self._write("return", event, {"value": event.value})
 
     def result(self, event: c.Returned) -> None:
         pass
@@ -226,9 +229,15 @@ class EventScreen:
     def close(self) -> None:
         self._errors.close()
 
-    def _write(self, kind: str, event: Any, **fields: Any) -> None:
+    def _write(
+        self, kind: str, event: Any, texts: dict[str, str] | None = None, **fields: Any
+    ) -> None:
+        """`texts`: fields that are JSON already, however deeply nested."""
         line = {"event": kind, "time": event.time, "process": event.process, **fields}
-        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+        written = json.dumps(line, ensure_ascii=False)
+        for name, text in (texts or {}).items():
+            written = f'{written[:-1]}, "{name}": {readable(text)}}}'
+        sys.stdout.write(written + "\n")
         sys.stdout.flush()
 
 
@@ -248,10 +257,10 @@ def readable(value: str) -> str:
     """JSON text with its characters as they are, where they can be written."""
     if "\\u" not in value:
         return value
-    text = json.dumps(json.loads(value), ensure_ascii=False)
     try:
+        text = json.dumps(json.loads(value), ensure_ascii=False)
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
+    except (UnicodeEncodeError, RecursionError):  # half a surrogate pair; nested too deeply
         return value
     return text
 

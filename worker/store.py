@@ -163,6 +163,7 @@ class Store:
                     f"`{name}` is not in the store", hint=f"`pie models add {name}` adds it"
                 )
             name = found
+        self.show(name)  # a damaged one raises
         self._write_default(name)
         return name
 

@@ -17,6 +17,7 @@ from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import source
 from ipc import messages as m
 
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 MAX_MEMBERS = 10  # errors of a group that are named
 
 
@@ -81,7 +82,13 @@ class App:
             parameters = inspect.signature(main).parameters.values()
         except (TypeError, ValueError):
             return (json.loads(self._launch.input),)
+        required = [p for p in parameters if p.default is p.empty and p.kind not in _STARRED]
         takes = any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
+        if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
+            names = ", ".join(f"`{p.name}`" for p in required)
+            what = f"`main` in `{self._launch.app}` takes {names}; it gets one argument, the input"
+            hint = "write `async def main(input: dict) -> dict:`, and take the values from `input`"
+            raise TypeError(with_hint(what, hint))
         return (json.loads(self._launch.input),) if takes else ()
 
 
@@ -143,10 +150,17 @@ def to_json(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        where = _culprit(value, "main's value", frozenset())
+        where = _where(value)
         kind = TypeError if isinstance(error, TypeError) else ValueError
         what = f"`main` returned what JSON cannot hold: {where or error}"
         raise kind(with_hint(what, "return dicts, lists, strings, numbers and None")) from None
+
+
+def _where(value: Any) -> str:
+    try:
+        return _culprit(value, "main's value", frozenset())
+    except RecursionError:
+        return "main's value is nested too deeply"
 
 
 def _culprit(value: Any, path: str, seen: frozenset[int]) -> str:

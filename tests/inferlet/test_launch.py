@@ -152,6 +152,7 @@ def test_streaming_chat_talks_to_the_client(start):
         ("def main(): return None", None),
         ("main = lambda *a: len(a)", 1),
         ("def main(*, a=1): return a", 1),
+        ("def main(input, other=2): return other", 2),
         ("from inferlet import *\ndef main(): return model.decode([104, 105])", "hi"),
         (
             "from inferlet import *\nX = Channel([1], dtype.i32)\ndef main(): return X.name",
@@ -198,7 +199,17 @@ def test_main_may_be_written_in_several_ways(start, source, value):
         ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt", ""),
         ("def main(): raise MemoryError", "MemoryError", ""),
         ("def main(): return main()", "RecursionError", "maximum recursion depth"),
-        ("def main(a, b): pass", "TypeError", "missing 1 required positional argument: 'b'"),
+        (
+            "def main(a, b, c=1): pass",
+            "TypeError",
+            "`main` in `app.py` takes `a`, `b`; it gets one argument, the input\n\nhint: write",
+        ),
+        ("def main(input, *, k): pass", "TypeError", "takes `input`, `k`; it gets one argument"),
+        (
+            "def main():\n a = []\n for _ in range(100_000): a = [a]\n return a",
+            "ValueError",
+            "`main` returned what JSON cannot hold: main's value is nested too deeply",
+        ),
         ("import nowhere", "ModuleNotFoundError", "nowhere"),
         (
             "import asyncio\nasync def main(): raise asyncio.CancelledError('c')",

@@ -62,7 +62,15 @@ def fetch(source, staging, progress):
     progress("converting", 0, 1)
     time.sleep(60)
 
+remove = worker.store.shutil.rmtree
+
+def clean_up(folder, **options):
+    print("cleaning up", flush=True)
+    time.sleep(0.2)
+    remove(folder, **options)
+
 worker.store.fetch = fetch
+worker.store.shutil.rmtree = clean_up
 sys.exit(worker.store_command.main(["add", "some/model", "--json-lines"]))
 """
 
@@ -405,9 +413,19 @@ def test_a_signal_ends_an_add_and_a_second_one_does_not_stop_the_clean_up(
     assert process.stdout is not None
     assert "converting" in process.stdout.readline()
     process.send_signal(number)
+    assert process.stdout.readline() == "cleaning up\n"  # two at once have no order
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 128 + number
     assert [path.name for path in store.folder.iterdir()] == [".lock"]
+
+
+def test_a_damaged_model_cannot_be_made_the_default(store: Store, gguf_file: Path) -> None:
+    for name in ("one", "two"):
+        store.add(str(gguf_file), name, ignore)
+    (store.folder / "two" / "config.json").unlink()
+    with pytest.raises(StoreError, match="has no `config.json`"):
+        store.set_default("two")
+    assert store.default() == "one"
 
 
 def test_reading_the_store_imports_no_torch(store: Store, gguf_file: Path) -> None:
