@@ -7,13 +7,26 @@ nor sequences.
 
 A page with one reference may be written by its holder; a page with more is never written. A page
 that has a key is full and frozen: whoever writes it all the same must `forget` its key before.
+
+What must be done to the pages themselves is listed in `moves`, in order: before the next wave.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import Protocol
 
 NULL_PAGE = 0  # never handed out: kernels write their padding there
+
+
+class Move(Enum):
+    """(kind, page, slot of the host's memory or page)"""
+
+    OUT = "out"  # page -> slot
+    IN = "in"  # slot -> page
+    DROP = "drop"  # what the slot holds is not needed any more
+    COPY = "copy"  # page -> page, of the pool
+    CLEAR = "clear"  # what an earlier owner left in the page
 
 
 class Account(Protocol):
@@ -45,6 +58,8 @@ class PagePool:
         self._keys: dict[int, bytes] = {}  # of pages
         self._pages: dict[bytes, int] = {}  # the same, the other way round
         self._cached: dict[int, None] = {}  # least recently used first
+        self.was_used = bytearray(num_pages)
+        self.moves: list[tuple[Move, int, int]] = []
 
     @property
     def capacity(self) -> int:
@@ -67,8 +82,13 @@ class PagePool:
 
     # ---- taking and giving back
 
-    def take(self, count: int, account: Account | None = None) -> list[int]:
-        """`count` pages, one reference each. The caller has made sure that they can be had."""
+    def take(
+        self, count: int, account: Account | None = None, *, is_filled: bool = False
+    ) -> list[int]:
+        """`count` pages, one reference each. The caller has made sure that they can be had.
+
+        They will be empty, unless they are to be filled as whole pages.
+        """
         if count == 0:
             return []
         assert count <= self.num_free, f"{count} pages taken of {self.num_free} free ones"
@@ -81,6 +101,10 @@ class PagePool:
         for page in taken:
             self.refs[page] = 1
             self._accounts[page] = account
+            if not self.was_used[page]:
+                self.was_used[page] = True
+            elif not is_filled:
+                self.moves.append((Move.CLEAR, page, 0))
         return taken
 
     def share(self, pages: Iterable[int], account: Account | None = None) -> None:

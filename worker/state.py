@@ -22,8 +22,8 @@ from worker import trunk
 from worker.changes import Change
 from worker.config import Config
 from worker.history import Unread, root_key
-from worker.pages import PagePool
-from worker.swap import Move, Swap
+from worker.pages import Move, PagePool
+from worker.swap import Swap
 from worker.working_set import WorkingSet, references, saved_references
 
 if TYPE_CHECKING:

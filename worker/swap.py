@@ -13,16 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from worker.pages import Account, PagePool
-
-
-class Move(Enum):
-    OUT = "out"  # page -> slot
-    IN = "in"  # slot -> page
-    DROP = "drop"  # what the slot holds is not needed any more
-    COPY = "copy"  # page -> page, of the pool
+from worker.pages import Account, Move, PagePool
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +34,6 @@ class Swap:
     def __init__(self, pool: PagePool, capacity: int) -> None:
         self.pool = pool
         self.capacity = capacity
-        self.moves: list[tuple[Move, int, int]] = []  # (kind, page, slot or page)
         self.num_used = 0
         self._by_page: dict[tuple[int, int], Saved] = {}  # full ones, by page and generation
         self._free: list[int] = []
@@ -65,7 +56,7 @@ class Swap:
         saved = Saved(self._take_slot(), *home, is_full)
         if is_full:
             self._by_page[home] = saved
-        self.moves.append((Move.OUT, page, saved.slot))
+        self.pool.moves.append((Move.OUT, page, saved.slot))
         return saved
 
     def _take_slot(self) -> int:
@@ -95,8 +86,8 @@ class Swap:
         return [one.page for one in saved]
 
     def _load(self, one: Saved, account: Account) -> None:
-        (page,) = self.pool.take(1, account)
-        self.moves.append((Move.IN, page, one.slot))
+        (page,) = self.pool.take(1, account, is_filled=True)
+        self.pool.moves.append((Move.IN, page, one.slot))
         self._by_page.pop((one.page, one.generation), None)
         one.page, one.generation = page, self.pool.generation[page]
         if one.is_full:
@@ -115,14 +106,14 @@ class Swap:
                 self._by_page.pop((one.page, one.generation), None)
                 self._free.append(one.slot)
                 self.num_used -= 1
-                self.moves.append((Move.DROP, one.page, one.slot))
+                self.pool.moves.append((Move.DROP, one.page, one.slot))
 
     def copy(self, copies: Sequence[tuple[int, int]]) -> None:
         """(source, destination): what pages hold now, after the moves before this."""
-        self.moves += [(Move.COPY, source, target) for source, target in copies]
+        self.pool.moves += [(Move.COPY, source, target) for source, target in copies]
 
     def take_moves(self) -> list[tuple[Move, int, int]]:
-        moves, self.moves = self.moves, []
+        moves, self.pool.moves = self.pool.moves, []
         return moves
 
     def check_integrity(self, holders: Sequence[Sequence[Saved]]) -> None:

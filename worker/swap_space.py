@@ -12,7 +12,7 @@ from itertools import groupby
 from torch import Tensor
 
 from worker.model.base import Model
-from worker.swap import Move
+from worker.pages import Move
 
 
 class SwapSpace:
@@ -34,6 +34,8 @@ class SwapSpace:
                 self._slots.update((slot, (saved, place)) for place, slot in enumerate(slots))
             elif kind is Move.IN:
                 self._bring_back(pages, slots)
+            elif kind is Move.CLEAR:
+                self.model.clear_pages(pages)
             elif kind is Move.COPY:
                 self.model.copy_pages(list(zip(pages, slots)))
             else:

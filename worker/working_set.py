@@ -147,7 +147,7 @@ class WorkingSet:
             return []
         if self._tail_is_shared():
             index = self.length // self.pool.page_size
-            shared, (own,) = self.pages[index], self._take(1)
+            shared, (own,) = self.pages[index], self._take(1, is_filled=True)
             self.pages[index] = own
             self.pool.release([shared])
             copies.append((shared, own))
@@ -296,8 +296,8 @@ class WorkingSet:
             for index, key in self.history.new_keys():
                 self.pool.enter(self.pages[index], key)
 
-    def _take(self, count: int) -> list[int]:
-        return self.pool.take(count, self.account)
+    def _take(self, count: int, *, is_filled: bool = False) -> list[int]:
+        return self.pool.take(count, self.account, is_filled=is_filled)
 
     def _tail_is_shared(self, or_may_be: bool = False) -> bool:
         index, filled = divmod(self.length, self.pool.page_size)

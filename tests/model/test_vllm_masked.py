@@ -119,7 +119,6 @@ def test_poison_in_a_hidden_page_reaches_nobody(driver: Driver, lanes: list[Lane
         kv[:, lane.pages[1]] = torch.nan
     assert torch.equal(driver.step_masked([(lane, [7])], {0: seen}, write=False), wanted)
     driver.model.clear_pages([lane.pages[1]])
-    driver.model.clear_pages([lane.pages[1]])
 
 
 def test_a_group_reads_pages_of_other_lanes(driver: Driver) -> None:
@@ -144,7 +143,6 @@ def test_a_group_reads_pages_of_other_lanes(driver: Driver) -> None:
 def test_cleared_pages_bring_nothing_from_their_last_owner(driver: Driver) -> None:
     ids, lane = tokens(40, 6), Lane()
     wanted = driver.step([(lane, ids)])
-    driver.model.clear_pages(lane.pages)  # handed out for the first time: nothing to forget
     for kv in driver.model._kv:
         kv[:, lane.pages] = torch.nan
     driver.model.clear_pages(lane.pages)

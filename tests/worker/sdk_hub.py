@@ -54,6 +54,9 @@ class FunctionModel:
     def load_pages(self, pages: Sequence[int], saved: Sequence[Tensor]) -> None:
         self.slots.reshape(-1, self.page_size)[list(pages)] = saved[0].numpy()
 
+    def clear_pages(self, pages: Sequence[int]) -> None:
+        self.slots.reshape(-1, self.page_size)[list(pages)] = -7
+
     def forward(self, batch: Batch) -> Tensor:
         slots, ids = batch.slot_mapping.numpy(), batch.token_ids.numpy()
         self.slots[slots[slots >= 0]] = (ids | batch.positions.numpy() << 32)[slots >= 0]

@@ -37,6 +37,7 @@ def test_a_shared_page_is_copied_before_another_sequence_comes_back_into_it() ->
     away.suspend(swap)
     settle()
     append(parent, 2)
+    settle()
     fill(parent, 1.0)
     parent.share_with(child)
     blocker = pool.take(pool.num_free - 1, account)  # one page is left

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from worker import trunk
 from worker.history import History
-from worker.pages import PagePool
-from worker.swap import Move, Swap
+from worker.pages import Move, PagePool
+from worker.swap import Swap
 from worker.trunk import lineage
 from worker.working_set import WorkingSet, references, saved_references
 
@@ -82,6 +82,8 @@ class WorkingSets(RuleBasedStateMachine):
                 self.pages[page] = list(self.saved[slot])
             elif kind is Move.COPY:
                 self.pages[slot] = list(self.pages[page])
+            elif kind is Move.CLEAR:
+                self.pages.pop(page, None)
             else:
                 del self.saved[slot]
 

@@ -27,12 +27,12 @@ from ipc.eta.graph import Builder
 from ipc.types import BoundProgram, DType, Limits, ModelInfo, Operand, PassSpec, TensorType
 from worker import commands, settle
 from worker.config import Config
-from worker.pages import PagePool
+from worker.pages import Move, PagePool
 from worker.scheduler import Scheduler
 from worker.state import Lanes, Process, Segment, State, Wave
-from worker.swap import Move
 
 PAGE_SIZE = 4
+UNSEEN = (Move.DROP, Move.CLEAR)  # moves that the traces leave out
 MODEL = ModelInfo("none", "none", "", 64, 64, 1, 8, 256, "float32")
 TOKEN, MASK = TensorType(DType.i32, (1,)), TensorType(DType.bool_, (4,))
 
@@ -251,7 +251,7 @@ class Script:
             rows = f"{start + segment.start}:{start + segment.stop}"
             parts.append(f"{names[fire.process, fire.pipeline.number]}[{rows}]")
         self._finish(wave)
-        moves = [_in_words(*move) for move in wave.moves if move[0] is not Move.DROP]
+        moves = [_in_words(*move) for move in wave.moves if move[0] not in UNSEEN]
         free = f"free {self.state.pool.num_free}"
         text = "  ".join([" ".join(parts), *moves, free, *waiting])
         self.lines.append(f"wave {wave.number}  {text}")

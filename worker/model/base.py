@@ -99,10 +99,10 @@ class Model(Protocol):
         ...
 
     def clear_pages(self, pages: Sequence[int]) -> None:
-        """To be called with pages that are handed out, before anything is written to them.
+        """Forgets what earlier owners wrote to these pages; called when they get a new one.
 
-        Forgets what earlier owners wrote. Without it their NaN or infinity, in slots that nobody
-        attends, could reach the new owner: kernels multiply what lies past a lane's end by zero.
+        Otherwise their NaN or infinity would reach him: kernels read a lane's last page to its end,
+        and multiply what lies past the lane's own by zero.
         """
         ...
 

@@ -92,7 +92,6 @@ class VllmModel:
             layers = self._layers.values()
             self._masked = MaskedAttention(layers, self.page_size, self.device)
         self._kv: list[Tensor] = []
-        self._was_used = bytearray()  # [pages]
         self.info = _describe(config, name, path)
 
     def page_bytes(self) -> int:
@@ -114,7 +113,6 @@ class VllmModel:
                 self._layers[name].bind_kv_cache(layer_kv)
             self._kv.append(kv)
         self._config.cache_config.num_gpu_blocks = num_pages
-        self._was_used = bytearray(num_pages)
 
     def copy_pages(self, pairs: list[tuple[int, int]]) -> None:
         if not pairs:
@@ -133,13 +131,9 @@ class VllmModel:
             kv.index_copy_(1, index, held.to(self.device).movedim(0, 1))
 
     def clear_pages(self, pages: Sequence[int]) -> None:
-        stale = [page for page in pages if self._was_used[page]]
-        for page in pages:
-            self._was_used[page] = True  # from now on: until then it is as it was allocated
-        if stale:
-            index = torch.tensor(stale, device=self.device)
-            for kv in self._kv:  # [layer, page, …]
-                kv.index_fill_(1, index, 0)
+        index = torch.tensor(pages, device=self.device)
+        for kv in self._kv:  # [layer, page, …]
+            kv.index_fill_(1, index, 0)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
