@@ -6,7 +6,8 @@ from ipc import messages as m
 from ipc.errors import ErrorCode
 from worker import holding, passes
 from worker.admission import add, check_queued, get
-from worker.state import CellChange, Channel, Fire, Process, State
+from worker.definitions import Channel
+from worker.state import CellChange, Fire, Process, State
 from worker.violation import Violation
 
 MAX_CAPACITY = 1 << 16

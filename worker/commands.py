@@ -15,15 +15,8 @@ from ipc.errors import ErrorCode
 from ipc.eta.encode import DecodeError
 from worker import channel_commands, holding, passes, settle
 from worker.admission import add, check_queued, get
-from worker.state import (
-    Fire,
-    ForkPoint,
-    Pass,
-    Pipeline,
-    Process,
-    Run,
-    State,
-)
+from worker.definitions import Pass
+from worker.state import Fire, ForkPoint, Pipeline, Process, Run, State
 from worker.violation import MAX_ID, Violation
 from worker.working_set import WorkingSet
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from ipc.errors import ErrorCode, Failure
 from worker import ports, prefix, settle
+from worker.definitions import Lanes
 from worker.holding import leave_if_idle
-from worker.state import CellChange, Fire, ForkPoint, Lanes, Pipeline, Process, Run, State
+from worker.state import CellChange, Fire, ForkPoint, Pipeline, Process, Run, State
 
 FOR_OTHERS = "waits for an equal prompt"
 

@@ -8,17 +8,8 @@ from collections.abc import Sequence
 
 from worker import changes
 from worker.changes import Change
-from worker.state import (
-    CellChange,
-    Channel,
-    Fire,
-    ForkPoint,
-    Pass,
-    Pipeline,
-    Process,
-    Run,
-    State,
-)
+from worker.definitions import Channel, Pass
+from worker.state import CellChange, Fire, ForkPoint, Pipeline, Process, Run, State
 from worker.working_set import WorkingSet
 
 

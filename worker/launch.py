@@ -18,6 +18,7 @@ from ipc.types import TensorType
 from worker import settle
 from worker.batch import LaneRows, Patch, assemble
 from worker.channels import DeviceRings
+from worker.definitions import Channel, Lanes, Stage
 from worker.eta.executor import CompiledProgram, StageOutput
 from worker.heads import context_failure
 from worker.launched import Delivery, Launched
@@ -27,7 +28,7 @@ from worker.placing import Placer, is_masked, lane_rows
 from worker.programs import Cells, Group, Programs, Ran, Work, group_by_key, one_by_one, run_group
 from worker.readout import Readout
 from worker.singles import Singles, split
-from worker.state import Channel, Fire, Lanes, Segment, Stage, State, Wave
+from worker.state import Fire, Segment, State, Wave
 from worker.swap_space import SwapSpace
 
 NewCell = tuple[Channel, Tensor, int]  # a fire's: the channel, a tensor, which row of it

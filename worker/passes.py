@@ -12,7 +12,8 @@ from ipc.eta.graph import SPENT, Program
 from ipc.eta.ops import CARRY, INDEX
 from ipc.types import BoundProgram, DType, PassSpec, TensorType
 from worker import ports
-from worker.state import Channel, Lanes, Outputs, Pass, Process, Stage, State, Use
+from worker.definitions import Channel, Lanes, Outputs, Pass, Stage, Use
+from worker.state import Process, State
 from worker.violation import Violation
 
 MAX_RANK = 4

@@ -16,9 +16,10 @@ from ipc.geometry import Placed
 from worker import changes, ports, settle
 from worker.batch import LaneRows, Seen
 from worker.channels import DeviceRings
+from worker.definitions import Channel
 from worker.model.base import Model
 from worker.ports import Port
-from worker.state import Channel, Fire, Segment, State
+from worker.state import Fire, Segment, State
 
 #: What the prologue of a fire has put on a channel.
 PrologueRow = Callable[[Fire, Channel], Tensor]

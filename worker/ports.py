@@ -17,7 +17,8 @@ from ipc.errors import ErrorCode, Failure
 from ipc.eta.graph import HELD, Program
 from ipc.geometry import Explicit, GeometryError, Placed
 from ipc.types import DType, Operand, PassSpec, TensorType
-from worker.state import Channel, Fire, Process, State
+from worker.definitions import Channel
+from worker.state import Fire, Process, State
 from worker.violation import Violation
 
 LIMIT = 1 << 32

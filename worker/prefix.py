@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worker.definitions import Lanes
 from worker.history import Unread
-from worker.state import Fire, Lanes, State
+from worker.state import Fire, State
 from worker.working_set import WorkingSet
 
 

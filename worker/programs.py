@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ipc.errors import ErrorCode, Failure
+from worker.definitions import Stage, StageKey
 from worker.eta import executor
 from worker.eta.executor import CompiledProgram, StageOutput
-from worker.state import Fire, Segment, Stage, StageKey
+from worker.state import Fire, Segment
 
 MAX_COMPILED = 512
 MAX_CONSTANT_SETS = 256

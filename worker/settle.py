@@ -10,6 +10,7 @@ from ipc.geometry import Slots
 from ipc.messages import Failed
 from worker import changes, prefix
 from worker.changes import Change
+from worker.definitions import Channel, Use
 from worker.history import Unread
 from worker.holding import (
     forget,
@@ -19,18 +20,7 @@ from worker.holding import (
     let_go,
     release_set_if_unused,
 )
-from worker.state import (
-    CellChange,
-    Channel,
-    Fire,
-    ForkPoint,
-    Pipeline,
-    Process,
-    Run,
-    State,
-    Undo,
-    Use,
-)
+from worker.state import CellChange, Fire, ForkPoint, Pipeline, Process, Run, State, Undo
 
 Grown = list[tuple[int, int]]  # of each lane: its extent, its frozen prefix
 

@@ -18,11 +18,12 @@ from ipc.types import DType, TensorType
 from worker import settle
 from worker.batch import Patch
 from worker.channels import DeviceRings
+from worker.definitions import Lanes, StageKey
 from worker.eta.executor import StageOutput
 from worker.history import Unread
 from worker.packing import Packed, Packer, Place
 from worker.programs import Group, Work
-from worker.state import Fire, Lanes, Pipeline, Process, Segment, StageKey, State
+from worker.state import Fire, Pipeline, Process, Segment, State
 from worker.working_set import WorkingSet
 
 TOKEN = TensorType(DType.i32, (1,))

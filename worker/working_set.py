@@ -173,7 +173,7 @@ class WorkingSet:
             del self.saved[end:]
 
     def reserve(self, end: int) -> None:
-        """The host lets slots below `end` be written: also in a child that is still to be forked."""
+        """The host lets slots below `end` be written, also in a child that is still to be forked"""
         self.host_reserved = max(self.host_reserved, end)
         self.reserved = max(self.reserved, end)
 
@@ -221,7 +221,7 @@ class WorkingSet:
                 trunk.remove_asleep(left, self.swap)
 
     def _grow_trunk(self) -> None:
-        """Full pages of its own go to the trunk: those whose keys are known, if they will have any."""
+        """Its own full pages go to the trunk; only those with known keys, if keys are to come."""
         history, size, start = self.history, self.pool.page_size, self.own_start
         end = self.length // size
         if history.num_keyed * size + size <= history.length:

@@ -27,9 +27,10 @@ from ipc.eta.graph import Builder
 from ipc.types import BoundProgram, DType, Limits, ModelInfo, Operand, PassSpec, TensorType
 from worker import commands, settle
 from worker.config import Config
+from worker.definitions import Lanes
 from worker.pages import Move, PagePool
 from worker.scheduler import Scheduler
-from worker.state import Lanes, Process, Segment, State, Wave
+from worker.state import Process, Segment, State, Wave
 
 PAGE_SIZE = 4
 UNSEEN = (Move.DROP, Move.CLEAR)  # moves that the traces leave out
