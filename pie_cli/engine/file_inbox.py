@@ -4,6 +4,7 @@ Small ones stay in memory. Writing takes microseconds as long as the disk keeps 
 """
 
 import hashlib
+import os
 import tempfile
 from collections import deque
 from collections.abc import Hashable, Iterator
@@ -54,12 +55,12 @@ class FileInbox:
         if incoming is None:
             if outcome := self._refusal(part):
                 return self._refuse(key, part, outcome)
-            incoming = self._incoming[key] = _Incoming(
-                part.size,
-                tempfile.SpooledTemporaryFile(IN_MEMORY, dir=self._folder),  # noqa: SIM115
-            )
+            file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=self._folder)  # noqa: SIM115
+            incoming = self._incoming[key] = _Incoming(part.size, file)
             self._bytes += part.size
         try:
+            if part.size > IN_MEMORY:
+                os.makedirs(self._folder, exist_ok=True)
             incoming.file.write(part.data)
             if part.sha256:
                 incoming.file.flush()
