@@ -72,8 +72,7 @@ def _declare(functions: list[dict[str, Any]]) -> None:
 
 def _toolbox() -> Toolbox:
     vocabulary = handles.current().vocabulary
-    formats.of(vocabulary)  # an error for a template of an unknown family
-    return Toolbox(vocabulary)
+    return Toolbox(vocabulary, formats.of(vocabulary), calls.of(vocabulary))
 
 
 def _functions(specs: Specs) -> list[dict[str, Any]]:

@@ -29,7 +29,9 @@ _FAMILIES: tuple[tuple[str, Markup], ...] = (
     ("｜DSML｜", Dsml()),
     (Xtml.openers[0], Xtml()),
     ("<|tool_call>", Gemma()),
+    ("open_tag('call'", Xtml()),  # which its template puts together from parts
     ("<|constrain|>", Harmony()),
+    ('functions." + tool_call.name', Harmony()),
     (DEEPSEEK.opener, Headed(DEEPSEEK)),
     (KIMI.opener, Headed(KIMI)),
     ("[TOOL_CALLS]", Mistral()),
@@ -39,6 +41,7 @@ _FAMILIES: tuple[tuple[str, Markup], ...] = (
     ("<function=", QwenXml()),
     ("<|python_start|>", Pythonic()),
     ("<|python_tag|>", BareJson()),
+    ('{"name": function name, "parameters": dictionary', BareJson()),
 )
 
 

@@ -12,6 +12,10 @@ class BareJson(Markup):
     """`{"name": "f", "parameters": {…}}`. Any other object in a reply is plain text."""
 
     openers = ("{",)
+    answer_role = "ipython"
+
+    def example(self) -> str:
+        return '{"name": <function-name>, "parameters": <args-json-object>}'
 
     def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
         yield from source.space()
@@ -33,6 +37,10 @@ class Pythonic(Markup):
     """`[f(a=1), g()]`: keyword arguments that are literals."""
 
     openers = ("[",)
+    answer_role = "ipython"
+
+    def example(self) -> str:
+        return "[<function-name>(<argument>=<value>, …)]"
 
     def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
         parts = [opener, (yield from source.space())]

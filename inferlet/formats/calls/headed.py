@@ -31,6 +31,11 @@ class Headed(Markup):
         self._frame = frame
         self.openers = (frame.opener,)
 
+    def example(self) -> str:
+        frame = self._frame
+        head = f"{frame.opener}<function-name>{frame.separator}"
+        return f"{head}<args-json-object>{frame.closer}"
+
     def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
         frame = self._frame
         head, marker = yield from source.until(frame.separator, frame.closer)

@@ -31,6 +31,12 @@ class Markup(ABC):
     openers: tuple[str, ...] = ()
     # Whether a block of reasoning at the start of a reply may hold what looks like calls.
     has_drafts = True
+    # The role of answers, where a template that is silent about tools takes any role.
+    answer_role: str | None = None
+
+    def example(self) -> str:
+        """A call with placeholders, for declaring tools where the template does not."""
+        return ""
 
     @abstractmethod
     def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
