@@ -1,16 +1,26 @@
-"""Harmony (gpt-oss): a reply is a row of messages on channels, of which a history keeps the last.
+"""Harmony (gpt-oss): a reply is a row of messages on channels, of which a history keeps the final.
 
-Its turns are cut as all others; its template refuses replies that still hold their channels.
+    <|channel|>analysis<|message|>text<|end|><|start|>assistant<|channel|>final<|message|>text
+
+Its turns are cut as all others; but its template refuses replies that still hold their channels.
 """
+
+import re
 
 from inferlet.runtime.tokenizer import Vocabulary
 
-CHANNEL, MESSAGE, END = "<|channel|>", "<|message|>", "<|end|>"
+CHANNEL = "<|channel|>"
+_MESSAGE = re.compile(
+    r"<\|channel\|>(\w+)[^<]*(?:<\|constrain\|>\w+)?<\|message\|>"
+    r"(.*?)(?:<\|(?:end|return|call)\|>|\Z)",
+    re.DOTALL,
+)
 
 
 def final_of(reply: str, vocabulary: Vocabulary) -> str:
-    """The text of the last message of a reply; a reply without channels as it is."""
+    """The text of a reply's final message, "" if it has come to none; a reply without channels
+    as it is."""
     if CHANNEL not in vocabulary.template or CHANNEL not in reply:
         return reply
-    last = reply.rpartition(END)[2] if MESSAGE in reply.rpartition(END)[2] else reply
-    return last.rpartition(MESSAGE)[2]
+    messages = dict(_MESSAGE.findall(reply))  # of a channel, the last
+    return messages.get("final", "") if messages else reply

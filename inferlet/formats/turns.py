@@ -6,7 +6,7 @@ reasoning are the template's. Each turn is cut at the side where it meets a turn
 
     opening   all before the first user's text: BOS, a default or a given system turn
     K         [user, assistant] as a later turn finds them: what `user(text)` follows
-    closing   what a template adds after the last turn when no reply is asked for; in no turn
+    closing   what comes after a user's turn alone when it is the last: in no turn
 
 Refuses templates whose turns read differently once later ones follow.
 """
@@ -118,22 +118,24 @@ class Turns:
     # ---- cutting
 
     def _find_closing(self) -> str:
-        """What a rendering without a cue ends with, that one with a cue has not."""
+        """What follows a last user's turn, cue or not, and is not there once a reply follows."""
         plain = self._render_raw(_talk(U0), **_STILL)
-        cued = self._render_raw(_talk(U0), cue=True, **_STILL)
-        if cued.startswith(plain):
+        whole = self._render_raw(_talk(U0, A0, U1), **_STILL)
+        end, to_reply = _split(plain, U0)[1], _split(whole, U0, A0, U1)[1]
+        if to_reply.startswith(end):
             return ""
-        common = next(i for i, (a, b) in enumerate(zip(plain, cued, strict=False)) if a != b)
-        starts = [at for at, _ in self._specials(plain) if plain.find(U0) < at <= common]
-        return plain[starts[-1] :] if starts else ""
+        differs = [i for i, pair in enumerate(zip(end, to_reply, strict=False)) if len({*pair}) > 1]
+        common = differs[0] if differs else len(to_reply)
+        starts = [at for at, _ in self._specials(end) if at <= common]
+        return end[starts[-1] if starts else common :]
 
     def _cut(self) -> None:
         """Finds what stands between the contents of turns."""
         self._opening, user_end = self._around(_talk(U0), U0)
         whole = self._render(_talk(U0, A0, U1), **_STILL)
         opening, user_to_reply, reply_to_user, end = _split(whole, U0, A0, U1)
-        if opening != self._opening or end != user_end or not user_to_reply.startswith(user_end):
-            raise _uncut("a user's turn reads differently once a reply follows")
+        if opening != self._opening or end != user_end:
+            raise _uncut("a user's turn reads differently where another comes before")
         self._before_reply = self._opening + U0 + user_end
         _, reply_end = self._around(_talk(U0, A0), A0)
         self._seal = self._seal_within(reply_to_user, reply_end)

@@ -94,9 +94,12 @@ class Vocabulary:
         return [bos] if starts or self.config.get("add_bos_token") else []
 
     def _spell(self, token: int) -> bytes | None:
-        if token in self.added:
-            return self.added[token].encode()
-        spelling = self.tokenizer.id_to_token(token) if 0 <= token < 1 << 32 else None
+        spelling = self.added.get(token)
+        # Not special: a run of spaces, say, that is found before a text is cut into words.
+        if spelling is not None and (token in self.special or self._is_byte_level):
+            return spelling.encode()
+        if spelling is None:
+            spelling = self.tokenizer.id_to_token(token) if 0 <= token < 1 << 32 else None
         if spelling is None:
             return None
         if self._is_byte_level and all(character in BYTE_ALPHABET for character in spelling):

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -71,7 +73,9 @@ def _convert(path: Path) -> tuple[Tokenizer, str]:
         return convert_tekken_tokenizer(str(path))._tokenizer, source
     from transformers import LlamaTokenizerFast
 
-    return LlamaTokenizerFast(vocab_file=str(path))._tokenizer, source
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(path, Path(folder, "tokenizer.model"))
+        return LlamaTokenizerFast.from_pretrained(folder)._tokenizer, source
 
 
 def _with_tokens(package: str, ids: dict[str, int], template: str, eos: str) -> Vocabulary:
@@ -143,20 +147,29 @@ def vocabulary_of(family: str) -> Vocabulary:
 @cache
 def judge_of(family: str) -> Callable[..., list[int]]:
     """The ids of `transformers`' own rendering."""
+    made = vocabulary_of(family)
+    render = judge(made)
+    return lambda messages, **options: made.encode(render(messages, **options))
+
+
+def judge(made: Vocabulary) -> Callable[..., str]:
+    """`transformers`' own rendering."""
     from transformers import PreTrainedTokenizerFast
 
-    made = vocabulary_of(family)
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     tokens = {name: made.named_token(name) for name in names if made.named_token(name)}
     # It renders alone; to take over a large tokenizer, it would copy it for seconds.
-    judge = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.BPE()), chat_template=made.template, **tokens
     )
 
-    def ids(messages: list[dict[str, str]], *, cue: bool = False, **options: object) -> list[int]:
-        text = judge.apply_chat_template(
+    def render(messages: list[dict[str, str]], *, cue: bool = False, **options: object) -> str:
+        return tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=cue, **options
         )
-        return made.tokenizer.encode(text, add_special_tokens=False).ids
 
-    return ids
+    return render
+
+
+def message(role: str, text: str) -> dict[str, str]:
+    return {"role": role, "content": text}

@@ -8,12 +8,14 @@ from inferlet import chat, model
 from inferlet.runtime import handles
 from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.testing import Client, Hub
-from tests.inferlet.template_support import FAMILIES, judge_of, vocabulary_of
+from tests.inferlet.template_support import FAMILIES, judge_of, message, vocabulary_of
 
 pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
 # Their system text is always in the newest user's turn: earlier turns are not what they were.
 MOVING = {"mistral-v3", "mistral-nemo"}
 WITHOUT_SYSTEM = {"gemma2"}
+# Its `[/INST]` is text: with brackets at the start of a reply it would make other tokens.
+TEXT_BEFORE_REPLIES = {"mistral-v1"}
 REFUSING_EMPTY_REPLIES = {"mistral-v3", "mistral-v7", "ministral"}
 SAMPLES = (
     "", " ", "\n", " a ", "\n\nb\n", "Hello!", "  two  spaces", "日本語 🎉", "e\u0301 ü", "\u200b",
@@ -38,10 +40,6 @@ def family(request):
     handles.install(None)
 
 
-def message(role: str, text: str) -> dict[str, str]:
-    return {"role": role, "content": text}
-
-
 def history_of(system, first, more):
     history = [message("system", system)] if system is not None else []
     history.append(message("user", first))
@@ -57,6 +55,11 @@ def fillers_of(system, first, more):
     return tokens
 
 
+def test_a_tokenizer_knows_its_text(family):
+    text = "Hello, wörld! 你好 🎉 1 + 2\n  x"
+    assert model.decode(model.encode(text)).removeprefix(" ") == text
+
+
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
 )
@@ -68,6 +71,8 @@ def test_fillers_of_a_history_are_its_rendering_token_for_token(family, system, 
         more = []
     if family in REFUSING_EMPTY_REPLIES:
         more = [(reply or "x", question) for reply, question in more]
+    if family in TEXT_BEFORE_REPLIES:
+        more = [("x" + reply, question) for reply, question in more]
     expected = judge_of(family)(history_of(system, first, more), cue=True)
     assert fillers_of(system, first, more) + chat.cue() == expected
 

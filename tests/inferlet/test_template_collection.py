@@ -1,0 +1,87 @@
+"""Every template of a collection of some 70 models is cut exactly, or refused with a reason."""
+
+import random
+
+import pytest
+from jinja2.exceptions import TemplateError
+
+from inferlet import InferletError, chat
+from inferlet.runtime import handles
+from inferlet.testing import Client, Hub, byte_vocabulary
+from tests.inferlet.template_support import judge, message
+from tests.packages import files_of
+
+pytestmark = pytest.mark.timeout(300)  # the first run fetches the package
+# Four cannot be rendered without tools, by `transformers` neither; one begins a reply at the end
+# of every rendering.
+REFUSED = {
+    "CohereForAI-c4ai-command-r-plus-tool_use": "not iterable",
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "not iterable",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "not iterable",
+    "fireworks-ai-llama-3-firefunction-v2": "undefined",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "a reply ends differently",
+}
+# The system text moves to the newest user's turn, or has no place at all.
+WITHOUT_SYSTEM = {"mistralai-Mistral-Nemo-Instruct-2407", "google-gemma-2-2b-it"}
+TEXTS = (
+    "", " ", " a ", "\n\nb\n", "Hello!", "日本語", "<think>a</think>b", "</think>", "<think>", "x\u3000",
+    "<", "/think", "a</think>\n\n b <|im_end|>", "it's \"x\" {y}", "\t", "1 2  3",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_engine():
+    yield
+    handles.install(None)
+
+
+def install(name):
+    made = byte_vocabulary((files_of("templates") / f"{name}.jinja").read_text())
+    made.config |= {"bos_token": "<BOS>", "eos_token": "<EOS>"}
+    handles.install(Hub(Client(), vocabulary=made).runtime)
+    return made
+
+
+def random_history(name, number):
+    pick = random.Random(f"{name} {number}")
+    history = [message("user", pick.choice(TEXTS))]
+    if number % 2 and name not in WITHOUT_SYSTEM:
+        history.insert(0, message("system", pick.choice(TEXTS)))
+    for _ in range(pick.randrange(3)):
+        history += [message("assistant", pick.choice(TEXTS)), message("user", pick.choice(TEXTS))]
+    return history
+
+
+def fillers_of(history):
+    texts = [entry["content"] for entry in history]
+    if history[0]["role"] == "system":
+        tokens, rest = chat.system_user(*texts[:2]), texts[2:]
+    else:
+        tokens, rest = chat.first_user(texts[0]), texts[1:]
+    for index, text in enumerate(rest):
+        tokens = tokens + (chat.user(text) if index % 2 else chat.assistant(text))
+    return tokens + chat.cue()
+
+
+def test_every_template_is_cut_exactly():
+    names = sorted(path.stem for path in files_of("templates").glob("*.jinja"))
+    assert len(names) > 60
+    for name in set(names) - set(REFUSED):
+        made = install(name)
+        render = judge(made)
+        for number in range(24):
+            history = random_history(name, number)
+            try:
+                expected = made.encode(render(history, cue=True))
+            except TemplateError:
+                with pytest.raises(InferletError, match="template fails"):
+                    fillers_of(history)
+                continue
+            assert fillers_of(history) == expected, (name, history)
+
+
+def test_refused_templates_say_why():
+    for name, reason in REFUSED.items():
+        install(name)
+        with pytest.raises(InferletError, match=f"(?s){reason}.*hint"):
+            chat.cue()
