@@ -12,7 +12,7 @@ import numpy as np
 
 Array = np.ndarray
 
-# Bars for candidates, as shares of p: most rows are decided by the first.
+# Bars for candidates, as shares of p: most rows are decided by the first. `_cut` relies on the last.
 _SHARES = (2.0**-9, 2.0**-12, 2.0**-15, 2.0**-18)
 # Lists with fewer elements a row than this are sorted at once.
 _FEW = 64
@@ -21,8 +21,6 @@ _MANY = 0.25
 _SORTED_AT_ONCE = 4  # rows, which bounds the memory
 # Elements whose f32 bits agree but for this many are one level: 32 levels for each power of two.
 _LEVEL_BITS = 18
-# Relative error of an f64 sum of a row of non-negative numbers, in whatever order, is below this.
-_ROUNDING = 1e-9
 
 
 class Places(NamedTuple):
@@ -106,9 +104,11 @@ def _kept_of_sorted(x: Array, limit: Array) -> Array:
 def _cut(values: Array, row: Array, limit: Array) -> tuple[Array, Array]:
     """Of a flat list, which elements have mass below their row's limit before them, and which rows
     have mass enough to reach it."""
+    # Sums that have not reached a limit are exact in f64 in whatever order, so levels may be added
+    # first: 24 bits of each element, and none is smaller than the limit by more than 18 bits.
     start = np.zeros(len(limit))
     if len(values) <= _FEW * len(limit):
-        return _cut_ranked(values, row, start, limit)[:2]
+        return _cut_ranked(values, row, start, limit)
     # Bits of floats that are not negative have the order of the floats.
     level = values.view(np.int32) >> _LEVEL_BITS
     highest = level.max()
@@ -122,27 +122,17 @@ def _cut(values: Array, row: Array, limit: Array) -> tuple[Array, Array]:
     np.copyto(start, upto[np.arange(len(limit)), at - 1], where=at > 0)
     kept = depth < at[row]
     edge = np.flatnonzero(depth == at[row])
-    within, reached, unsure = _cut_ranked(values[edge], row[edge], start, limit)
-    kept[edge[within]] = True
-    # Sums in another order than the rank's differ by rounding: where that could matter, rank all.
-    if unsure.any():
-        again = np.flatnonzero(unsure[row])
-        kept[again], sure, _ = _cut_ranked(values[again], row[again], np.zeros(len(limit)), limit)
-        reached = np.where(unsure, sure, reached)
+    kept[edge], reached = _cut_ranked(values[edge], row[edge], start, limit)
     return kept, reached
 
 
-def _cut_ranked(
-    values: Array, row: Array, start: Array, limit: Array
-) -> tuple[Array, Array, Array]:
-    """As `_cut`, by sorting, where rows have the mass `start` before the list. And which rows have
-    a sum so close to the limit that an error of `start` could matter."""
+def _cut_ranked(values: Array, row: Array, start: Array, limit: Array) -> tuple[Array, Array]:
+    """As `_cut`, by sorting, where rows have the mass `start` before the list."""
     counts = np.bincount(row, minlength=len(limit))
     within = place_in_row(row, counts)
     number = np.zeros(len(limit), np.int64)  # of elements kept
     lowest = np.full(len(limit), np.inf, np.float32)  # value kept
     reached = start >= limit
-    unsure = ~(np.abs(start - limit) > _ROUNDING * limit)
     # Rows of similar length in one table: padding is at most three quarters.
     size = np.frexp(counts.astype(np.float64))[1] // 2
     for group in np.unique(size[counts > 0]):
@@ -152,14 +142,12 @@ def _cut_ranked(
         sums[:, 0], sums[:, 1:] = start[members], ranked
         np.cumsum(sums, axis=-1, out=sums)
         bounds = limit[members, None]
-        unsure[members] = ~(np.abs(sums - bounds) > _ROUNDING * bounds).all(-1)
         reached[members] = sums[:, -1] >= bounds[:, 0]
         # The sums only rise, so what is kept is a prefix. Padding is not counted.
         number[members] = np.minimum((sums[:, :-1] < bounds).sum(-1), counts[members])
-        last = np.maximum(number[members], 1) - 1
-        lowest[members] = ranked[np.arange(len(members)), last]
-    lowest[number == 0] = np.inf
-    return _above(values, row, lowest, number), reached, unsure
+        # At least one: the list is empty, or starts below the limit.
+        lowest[members] = ranked[np.arange(len(members)), number[members] - 1]
+    return _above(values, row, lowest, number), reached
 
 
 def _ranked(values: Array, row: Array, within: Array, members: Array, counts: Array) -> Array:
