@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from inferlet import chat
 from inferlet.formats import thinking
-from inferlet.formats.stream import TextStream, held_from, without_stand_ins
+from inferlet.formats.calls.source import held_from
+from inferlet.formats.stream import TextStream, without_stand_ins
 from inferlet.runtime import handles
 from inferlet.runtime.cells import integers
 

@@ -1,21 +1,17 @@
 """ChatML: `<|im_start|>role\\ncontent<|im_end|>\\n`. Qwen, SmolLM and many fine-tunes.
 
-Turns are cut out of the template as everywhere; this is for what a silent template leaves open.
+Its turns are cut out of the template as everywhere. Only what a silent template leaves open, a
+form for tools, goes by the family.
 """
 
 from inferlet.runtime.tokenizer import Vocabulary
 
-OPEN, CLOSE = "<|im_start|>", "<|im_end|>"
+MARKERS = ("<|im_start|>", "<|im_end|>")
 
 
-def turn(role: str, content: str) -> str:
-    return f"{OPEN}{role}\n{content}{CLOSE}\n"
-
-
-class ChatML:
-    """How the family is known."""
-
-    @staticmethod
-    def fits(vocabulary: Vocabulary) -> bool:
-        ids = (vocabulary.token_id(OPEN), vocabulary.token_id(CLOSE))
-        return OPEN in vocabulary.template and CLOSE in vocabulary.template and None not in ids
+def fits(vocabulary: Vocabulary) -> bool:
+    """Whether the template is of this family, and its markers are tokens."""
+    return all(
+        marker in vocabulary.template and vocabulary.token_id(marker) is not None
+        for marker in MARKERS
+    )

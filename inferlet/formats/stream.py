@@ -6,7 +6,7 @@ what other tokens spell.
 """
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from inferlet.runtime.tokenizer import Vocabulary
 
@@ -50,14 +50,3 @@ class TextStream:
 def without_stand_ins(text: str) -> str:
     """The text alone."""
     return "".join(c for c in text if not "\ud800" <= c <= "\udfff")
-
-
-def held_from(text: str, markers: Iterable[str]) -> int:
-    """Where the longest end of `text` begins that may become a marker; its length if none may."""
-    ends = (
-        len(text) - size
-        for marker in markers
-        for size in range(min(len(marker) - 1, len(text)), 0, -1)
-        if text.endswith(marker[:size])
-    )
-    return min(ends, default=len(text))

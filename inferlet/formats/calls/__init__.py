@@ -13,13 +13,13 @@
 Markers stand in the template, or are tokens of their own; a model's name is never looked at.
 """
 
+from inferlet.formats import chatml
 from inferlet.formats.calls.bare import BareJson, Pythonic
 from inferlet.formats.calls.gemma import Gemma
 from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Harmony, Headed, Listed, Mistral
 from inferlet.formats.calls.hermes import Hermes
 from inferlet.formats.calls.scan import Call, Markup, Scanner
 from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml, Xtml
-from inferlet.formats.chatml import ChatML
 from inferlet.runtime.tokenizer import Vocabulary
 
 __all__ = ["Call", "Hermes", "Markup", "QwenXml", "Scanner", "of"]
@@ -53,6 +53,6 @@ def of(vocabulary: Vocabulary) -> Markup | None:
         if marker in vocabulary.template or vocabulary.token_id(marker) is not None:
             return markup
     # ChatML that is silent about tools has the Hermes form too.
-    if "<tool_call>" in vocabulary.template or ChatML.fits(vocabulary):
+    if "<tool_call>" in vocabulary.template or chatml.fits(vocabulary):
         return Hermes()
     return None
