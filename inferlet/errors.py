@@ -14,6 +14,8 @@ Wrong arguments raise TypeError or ValueError, as Python itself does.
 class InferletError(RuntimeError):
     """Base of everything below; also raised by itself for wrong use of a handle."""
 
+    limit_key = ""  # of the process's limit that it tells of
+
 
 class TraceError(InferletError):
     """Recording a stage found an operation that has no meaning on the device."""

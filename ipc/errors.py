@@ -27,6 +27,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     message: str
     stage: str = ""  # "prologue" | "epilogue" | "" when it was not in a stage
     node: int = -1
+    limit: str = ""  # of LIMIT: which one of the process, by its key in types.Limits
 
 
 class ProtocolError(Exception):

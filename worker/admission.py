@@ -28,4 +28,5 @@ def add(table: dict[int, Any], kind: str, number: int, value: Any) -> None:
 
 def check_queued(process: Process) -> None:
     if process.queued >= process.limits.passes:
-        raise Violation(f"more than {process.limits.passes} queued passes", ErrorCode.LIMIT)
+        limit = process.limits.passes
+        raise Violation(f"more than {limit} queued passes", ErrorCode.LIMIT, "passes")

@@ -29,7 +29,7 @@ def define_channel(state: State, process: Process, command: m.DefineChannel) -> 
 def _charge(process: Process, nbytes: int) -> None:
     limit = process.limits.channels
     if process.channel_bytes + nbytes > limit:
-        raise Violation(f"the channels take more than {limit} bytes", ErrorCode.LIMIT)
+        raise Violation(f"the channels take more than {limit} bytes", ErrorCode.LIMIT, "channels")
     process.channel_bytes += nbytes
 
 

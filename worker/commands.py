@@ -116,7 +116,7 @@ def find_open_pipeline(process: Process, number: int) -> Pipeline:
 def open_pipeline(state: State, process: Process, command: m.OpenPipeline) -> None:
     if len(process.pipelines) >= process.limits.pipelines:
         limit = process.limits.pipelines
-        raise Violation(f"more than {limit} pipelines at once", ErrorCode.LIMIT)
+        raise Violation(f"more than {limit} pipelines at once", ErrorCode.LIMIT, "pipelines")
     add(process.pipelines, "pipeline", command.pipeline, Pipeline(process, command.pipeline))
 
 

@@ -182,7 +182,8 @@ class Heads:
         if fire.process.pages + needed > limit:
             self.state.recharge(fire.process)
         if fire.process.pages + needed > limit:
-            return Failure(ErrorCode.LIMIT, f"the process would hold more than {limit} pages")
+            message = f"the process would hold more than {limit} pages"
+            return Failure(ErrorCode.LIMIT, message, limit="pages")
         return None
 
 

@@ -47,7 +47,7 @@ class Server:
             for command in codec.decode_commands(data):
                 commands.handle(self.state, process, command)
         except Violation as violation:
-            self._drop(process, Failure(violation.code, str(violation)))
+            self._drop(process, Failure(violation.code, str(violation), limit=violation.limit))
         except ProtocolError as error:
             self._drop(process, Failure(ErrorCode.INVALID_COMMAND, f"unreadable command: {error}"))
         except Exception:

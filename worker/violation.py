@@ -6,6 +6,9 @@ MAX_ID = 1 << 62  # handles and sequence numbers
 
 
 class Violation(Exception):
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_COMMAND) -> None:
+    def __init__(
+        self, message: str, code: ErrorCode = ErrorCode.INVALID_COMMAND, limit: str = ""
+    ) -> None:
+        """`limit`: the key of the process's limit that was met."""
         super().__init__(message)
-        self.code = code
+        self.code, self.limit = code, limit

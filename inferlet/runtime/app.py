@@ -15,6 +15,7 @@ from typing import Any
 
 from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import source
+from inferlet.runtime.failures import limit_of
 from ipc import messages as m
 
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -47,7 +48,7 @@ class App:
         if isinstance(error, BaseExceptionGroup):
             message = "\n".join([message, *self._members(error)])
         trace = source.own_frames(error, self._filenames)
-        return m.Raised(type(error).__name__, message, _encodable(trace))
+        return m.Raised(type(error).__name__, message, _encodable(trace), limit_of(error))
 
     def _members(self, group: BaseExceptionGroup) -> Iterator[str]:
         """A line for each error in a group: its own text says only how many there are."""

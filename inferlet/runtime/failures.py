@@ -1,5 +1,6 @@
 """Failures of fires and of the engine, as the errors that awaits and later calls raise."""
 
+import errno
 from collections.abc import Callable
 
 from inferlet.errors import InferletError, OutOfMemory
@@ -13,7 +14,7 @@ MakeError = Callable[
 def engine_failure(failure: Failure) -> MakeError:
     """The engine is gone, or has dropped this process."""
     text = f"the engine failed: {failure.message}"
-    return lambda: _kind(failure)(text)
+    return lambda: _error(failure, text)
 
 
 def fire_failure(failure: Failure, label: str, number: int, place: str) -> MakeError:
@@ -22,7 +23,24 @@ def fire_failure(failure: Failure, label: str, number: int, place: str) -> MakeE
     text = f"fire {number} of {label} failed{where}: {failure.message}"
     if place:
         text += f"\n  at {place}"
-    return lambda: _kind(failure)(text)
+    return lambda: _error(failure, text)
+
+
+def limit_of(error: BaseException) -> str:
+    """The key of the limit that an error tells of; empty when it tells of none."""
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        return "descriptors"
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(limit_of, error.exceptions)), "")
+    return getattr(error, "limit_key", "")
+
+
+def _error(failure: Failure, text: str) -> InferletError:
+    error = _kind(failure)(text)
+    error.limit_key = failure.limit
+    return error
 
 
 def _kind(failure: Failure) -> type[InferletError]:

@@ -23,6 +23,8 @@ from ipc.errors import ProtocolError
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a child has no threads
 
+GRACE = 2.0  # seconds in which cancelled tasks of the app may still do something
+
 _vocabulary: Vocabulary | None = None
 
 
@@ -117,13 +119,16 @@ class _Process:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            await asyncio.wait(others, timeout=GRACE)
         handles.current().close()
         try:
             self._outbox.close(last_word)
         except ValueError as error:  # longer than a frame
             self._outbox.close(m.Raised("ValueError", f"`main` returned {error}", ""))
         self._wire.drain()
+        if any(not task.done() for task in others):  # the loop's own end would wait for them
+            os._exit(0)
 
     def _redirect_output(self) -> None:
         outbox = self._outbox
@@ -145,6 +150,16 @@ class _Process:
         self._failure = error
         if self._main and not self._main.done():
             self._main.cancel()
+            if error is not None:
+                asyncio.get_running_loop().call_later(GRACE, self._insist)
+
+    def _insist(self) -> None:
+        """`main` was cancelled, since nothing more can reach it, and goes on all the same."""
+        if not self._has_ended and self._outbox is not None:
+            self._has_ended = True
+            self._outbox.close(self._app.raised(self._failure))
+            self._wire.drain()
+            os._exit(0)
 
 
 def make_runtime(

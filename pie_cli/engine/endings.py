@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from ipc import messages as m
 from ipc.types import Limits
+from pie_cli.engine.launcher import Exit
 
 RAISED, ENGINE, TIMEOUT, INTERRUPTED, KILLED = 1, 3, 124, 130, 137
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+UNCAUGHT = 71  # exit code of a process whose SDK failed (zygote.py)
+_NEARLY = 0.75  # of the limit `memory`: a crash beyond is for want of it
 _CPU_SLACK = 1.0  # seconds by which the kernel's count may be short of the limit
 
 
@@ -78,17 +81,28 @@ def not_launched(reason: str) -> Ending:
 
 
 def of_raised(raised: m.Raised, limits: Limits) -> Ending:
-    """An error that ended `main`; one for want of memory counts as ended by that limit."""
-    if raised.error == "MemoryError":
-        message = f"the process needed more than its limit `memory` of {limits.memory:,} bytes"
-        return Ending(raised.error, message, KILLED, raised.traceback, "memory")
+    """An error that ended `main`; one that tells of a limit counts as ended by that limit."""
+    if raised.limit == "memory":
+        return Ending(raised.error, _beyond_memory(limits), KILLED, raised.traceback, "memory")
+    if raised.limit in Limits.__struct_fields__:
+        most = getattr(limits, raised.limit)
+        message = f"the process met its limit `{raised.limit}` of {most:,}: {raised.message}"
+        return Ending(raised.error, message, KILLED, raised.traceback, raised.limit)
     return Ending(raised.error, raised.message, RAISED, raised.traceback)
 
 
-def of_exit(status: int, cpu: float, setup_failed: str | None, limits: Limits) -> Ending:
-    """The end of a process that told nothing itself. `status`: exit code, or minus the signal."""
-    if setup_failed:
-        return not_launched(f"the sandbox could not be set up: {setup_failed}")
+def _beyond_memory(limits: Limits) -> str:
+    return f"the process needed more than its limit `memory` of {limits.memory:,} bytes"
+
+
+def of_exit(exit: Exit, limits: Limits) -> Ending:
+    """The end of a process that told nothing itself."""
+    status, cpu = exit.status, exit.cpu
+    if exit.setup_failed:
+        return not_launched(f"the sandbox could not be set up: {exit.setup_failed}")
+    # Code that does not look for failed allocations crashes for want of memory.
+    if (status == UNCAUGHT or -status in _CRASHES) and exit.memory > _NEARLY * limits.memory:
+        return Ending("MemoryError", _beyond_memory(limits), KILLED, limit="memory")
     if status >= 0:
         message = f"the process left with exit status {status}, without a result of `main`"
         return Ending("Exited", message, RAISED)

@@ -41,6 +41,7 @@ class Exit:
     cpu: float  # seconds, user and system
     max_rss: int  # bytes
     setup_failed: str | None  # set: it never ran, since it could not be confined
+    memory: int = 0  # of `max_rss`, what is beyond a bare launch
 
 
 @dataclass
@@ -88,7 +89,8 @@ class Launcher:
         self.spare_limits = spare_limits or Limits()
         self._process: asyncio.subprocess.Process | None = None
         self._link: socket.socket | None = None
-        self._base_size = 0
+        self._base_size = 0  # mapped by the zygote
+        self._base_resident = 0  # of a spare that waits
         self._last_id = 0
         self._children: dict[int, _Child] = {}
         self._spares: deque[_Child] = deque()
@@ -117,7 +119,7 @@ class Launcher:
             if isinstance(error, (OSError, EOFError, TimeoutError)):
                 raise LaunchError(await self._failed_start(error)) from error
             raise
-        self._base_size = zygote_process.address_space(self._process.pid)
+        self._base_size, self._base_resident = zygote_process.sizes(self._process.pid)
         self._link = ours
         asyncio.get_running_loop().add_reader(ours, self._read_reports)
         self._refill()
@@ -156,6 +158,8 @@ class Launcher:
         while self._spares:
             child = self._spares.popleft()
             if not child.launched.exited.done():
+                with contextlib.suppress(OSError, IndexError):
+                    _, self._base_resident = zygote_process.sizes(child.launched.pid)
                 return child
             child.launched.sock.close()
         return None
@@ -238,7 +242,8 @@ class Launcher:
         child.pending.clear()
 
     def _exited(self, report: control.Exited) -> None:
-        end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed)
+        memory = max(0, report.max_rss - self._base_resident)
+        end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed, memory)
         self._finish(self._children.pop(report.launch_id), end)
 
     def _finish(self, child: _Child, end: Exit) -> None:

@@ -127,7 +127,7 @@ class Process:
         if self._socket:
             self._socket.drain()
             self._socket.close()
-        own = endings.of_exit(exit.status, exit.cpu, exit.setup_failed, self.limits)
+        own = endings.of_exit(exit, self.limits)
         self.fail(self._ending or own)
         self.files.close()
         self._store.close()

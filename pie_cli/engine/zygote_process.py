@@ -56,10 +56,10 @@ def clean_environment() -> dict[str, str]:
     return environment | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
 
 
-def address_space(pid: int) -> int:
-    """Bytes that a process has mapped."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
+def sizes(pid: int) -> tuple[int, int]:
+    """Bytes that a process has mapped, and those that are resident."""
+    mapped, resident = Path(f"/proc/{pid}/statm").read_text().split()[:2]
+    return int(mapped) * resource.getpagesize(), int(resident) * resource.getpagesize()
 
 
 def raise_descriptor_limit() -> None:

@@ -503,3 +503,40 @@ def test_rows_tell_of_inboxes_views_and_times(client, connect):
     row = wait_until(lambda: (r := client.rows()[process]).cpu is not None and r)
     assert (row.state, row.model, row.inbox, row.views) == ("running", "fake", 1, 2)
     assert row.memory > 1 << 20 and row.cpu >= 0
+
+
+@pytest.mark.parametrize(
+    ("source", "limits", "limit"),
+    [
+        ("def main(i): x = 'y' * (200 << 20)", {"memory": 64 << 20}, "memory"),
+        # Code that does not look for failed allocations crashes near the limit.
+        ("import ctypes\ndef main(i):\n  x = 'y' * (60 << 20); ctypes.string_at(0)",
+         {"memory": 70 << 20}, "memory"),
+        ("import ctypes\ndef main(i):\n  ctypes.string_at(0)", {"memory": 70 << 20}, None),
+        ("import os\ndef main(i):\n  while True: os.dup(0)", {"descriptors": 20}, "descriptors"),
+        ("def main(i):\n  while True: print('x' * 999)", {"output": 10_000}, "output"),
+        ("def main(i):\n  while True: pass", {"cpu": 1}, "cpu"),
+    ],
+)  # fmt: skip
+def test_a_process_beyond_a_limit_of_its_launch_ends_by_it(client, source, limits, limit):
+    end = client.end_of(client.run(source, limits=c.Asked(**limits)))
+    assert end.limit == limit
+    assert end.exit == (137 if limit else 1)
+    assert not limit or f"`{limit}`" in end.message
+
+
+def test_a_bare_launch_needs_little_memory(client):
+    process = client.run("async def main(i): return 'x'", limits=c.Asked(memory=4 << 20))
+    assert client.value_of(process) == '"x"'
+
+
+def test_more_messages_a_second_than_the_limit_wait_and_none_is_lost(client):
+    source = """
+from inferlet import session
+def main(input):
+    for i in range(250):
+        session.send(i)
+"""
+    process = client.run(source, limits=c.Asked(messages=100))
+    client.value_of(process)
+    assert client.texts(process) == [str(i) for i in range(250)]

@@ -461,3 +461,103 @@ def test_a_hub_that_leaves_before_the_launch_ends_the_process_quietly():
     ours.close()
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_an_app_that_ignores_its_cancellation_is_ended_with_the_failure(start, monkeypatch):
+    monkeypatch.setattr(launch, "GRACE", 0.2)
+    source = """
+import asyncio
+from inferlet import session
+async def main():
+    session.send("ready")
+    while True:
+        try:
+            await asyncio.sleep(99)
+        except asyncio.CancelledError:
+            pass
+"""
+    process = start(source)
+    process.until(m.Send)
+    process.socket.sendall(b"\xff\xff\xff\xff\x01")  # no frame: it can read nothing more
+    assert process.until(m.Raised).error == "ProtocolError"
+    assert process.exit_code() == 0
+
+
+def test_a_task_that_ignores_its_cancellation_does_not_outlive_main(start, monkeypatch):
+    monkeypatch.setattr(launch, "GRACE", 0.2)
+    source = """
+import asyncio
+async def stay():
+    while True:
+        try:
+            await asyncio.sleep(99)
+        except asyncio.CancelledError:
+            pass
+async def main():
+    task = asyncio.create_task(stay())
+    await asyncio.sleep(0)
+    return 1
+"""
+    assert start(source).end() == m.Returned("1")
+
+
+@pytest.mark.parametrize(
+    "source, limit",
+    [
+        ("def main(): raise MemoryError", "memory"),
+        ("def main(): raise ExceptionGroup('two', [KeyError(), MemoryError()])", "memory"),
+        ("import os\ndef main():\n while True: os.dup(0)", "descriptors"),
+        ("def main(): raise ValueError", ""),
+    ],
+)
+def test_an_error_that_tells_of_a_limit_names_it(start, source, limit):
+    if limit == "descriptors":
+        source = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n" + source
+    assert start(source).end().limit == limit
+
+
+def test_a_limit_met_in_the_engine_is_named_by_the_error_that_ends_main(start):
+    source = """
+from inferlet import session
+async def main():
+    session.send("ready")
+    await session.receive()
+"""
+    process = start(source)
+    process.until(m.Send)
+    failure = Failure(ErrorCode.LIMIT, "more than 2 pipelines at once", limit="pipelines")
+    process._send_event(m.Goodbye(failure))
+    last_word = process.end()
+    assert (last_word.error, last_word.limit) == ("InferletError", "pipelines")
+
+
+def test_messages_that_come_while_send_to_waits_are_received_in_order(start):
+    source = """
+from inferlet import session
+async def main():
+    first = session.receive()
+    session.send_to("other", "hi")
+    return [await first, await session.receive()]
+"""
+    process = start(source)
+    process.until(m.SendTo)
+    process.send(m.Inbox(False, "a"))
+    process.socket.sendall(
+        b"".join(
+            frames.pack(frames.HUB, codec.encode(x)) for x in (m.SentTo(""), m.Inbox(False, "b"))
+        )
+    )
+    assert json.loads(process.end().value) == ["a", "b"]
+
+
+def test_send_to_fails_when_the_engine_is_gone(start):
+    source = """
+from inferlet import session
+def main():
+    session.send_to("other", "hi")
+"""
+    process = start(source)
+    process.until(m.SendTo)
+    process.socket.shutdown(socket.SHUT_WR)
+    last_word = process.until(m.Raised)
+    assert last_word.error == "ConnectionError"

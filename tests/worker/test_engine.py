@@ -417,7 +417,8 @@ def test_a_process_may_hold_no_more_pages_than_its_limit(bench: Bench) -> None:
     chat = Chat(bench.client(Limits(pages=2)), PROMPTS[3])
     chat.start()
     bench.settle()
-    assert chat.client.failures()[0].failure.code == ErrorCode.LIMIT
+    failure = chat.client.failures()[0].failure
+    assert (failure.code, failure.limit) == (ErrorCode.LIMIT, "pages")
 
 
 # ---- the loop
