@@ -6,6 +6,7 @@ text can be derived is left out, with every alternative that needs it.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from inferlet.errors import GrammarError
 
@@ -13,8 +14,7 @@ START = "start"
 MAX_CHAIN = 1_500  # rules below rules; the engine follows them with its own stack
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A rule or terminal, `low` to `high` times."""
 
     name: str

@@ -7,6 +7,7 @@ spelt raw, or with the shortest escape where raw is illegal; characters outside 
 
 import enum
 import functools
+import string
 
 from inferlet.grammars import charset
 from inferlet.grammars.charset import CharSet
@@ -19,10 +20,12 @@ _ASTRAL = charset.of((0x10000, charset.LAST))
 # One character in any spelling; halves of surrogate pairs are no characters.
 _HEX = "[0-9A-Fa-f]"
 JSON_ANY = (
-    r"(?:[^\x{22}\x{5C}\x{0}-\x{1F}]|\x{5C}(?:[\x{22}\x{2F}\x{5C}bfnrt]|u(?:[0-9A-CEFa-cef]"
-    + _HEX * 3 + "|[dD](?:[0-7]" + _HEX * 2 + "|[89ABab]" + _HEX * 2
-    + r"\x{5C}u[dD][C-Fc-f]" + _HEX * 2 + "))))"
+    r'(?:[^"\\\x00-\x1F]|\\(?:["\x2F\\bfnrt]|u(?:[0-9A-CEFa-cef]'
+    + _HEX + "{3}|[dD](?:[0-7]" + _HEX + "{2}|[89ABab]" + _HEX
+    + r"{2}\\u[dD][C-Fc-f]" + _HEX + "{2}))))"
 )  # fmt: skip
+# Characters that are themselves in the engine's regexes, also between slashes.
+PLAIN = frozenset(string.ascii_letters + string.digits + " _-:,;=@!%&'<>~`\"")
 MANY_RANGES = 64  # above, allowed characters are spelt raw only
 
 
@@ -99,8 +102,7 @@ def class_of(found: CharSet) -> str:
         return r"[^\x{0}-\x{10FFFF}]"
     if len(found) == 1 and found[0][0] == found[0][1]:
         character = chr(found[0][0])
-        is_plain = character.isascii() and character.isalnum()
-        return character if is_plain else f"\\x{{{found[0][0]:X}}}"
+        return character if character in PLAIN else f"\\x{{{found[0][0]:X}}}"
     ranges = (
         f"\\x{{{low:X}}}" if low == high else f"\\x{{{low:X}}}-\\x{{{high:X}}}"
         for low, high in found

@@ -96,11 +96,16 @@ class Emptiness:
         """What the member of this name satisfies."""
         need: Need = ()
         for layer in shape.layers:
-            matches = {
-                pattern: bool(limits.matcher(limits.search(pattern)).fullmatch(name))
-                for pattern, _ in layer.patterns
-            }
-            need = both(need, layer.of_name(self._listed(layer).get(name), matches))
+            listed = self._listed(layer).get(name)
+            if layer.patterns:
+                matches = {
+                    pattern: bool(limits.matcher(limits.search(pattern)).fullmatch(name))
+                    for pattern, _ in layer.patterns
+                }
+                more = layer.of_name(listed, matches)
+            else:
+                more = layer.others if listed is None else listed
+            need = both(need, more) if need and more else need or more
         if shape.names and not self.allows_name(shape, name):
             need = both(need, ((self._expander.document.false, True),))
         return need

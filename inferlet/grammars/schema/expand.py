@@ -16,6 +16,7 @@ MANY = 24  # shapes
 # Marks a schema that tests and does not describe. Not a keyword: no document can hold it unseen.
 QUIET = "\0quiet"
 _NO_OBJECT = {"type": ["null", "boolean", "number", "string", "array"]}
+_PLAIN = keywords.ANNOTATIONS | {"type"}
 _REWRITTEN = frozenset(("if", "dependencies", "dependentRequired", "dependentSchemas"))
 
 
@@ -59,7 +60,7 @@ class Expander:
             if isinstance(place.value, bool):
                 found = list(EVERYTHING.values()) if place.value == sign else []
             elif sign:
-                found = self._positive(place)
+                found = _plain(place.value) or self._positive(place)
             else:
                 found = self._negative(place)
         except RecursionError:
@@ -253,3 +254,11 @@ class Expander:
                 {"anyOf": [_NO_OBJECT, {"not": {"required": [name]}}, {"allOf": [given, then]}]}
             )
         return {"allOf": rules} if rules else {}
+
+
+def _plain(value: dict) -> Union | None:
+    """What most schemas are: the name of a type, and annotations."""
+    kind = value.get("type")
+    if type(kind) is str and kind in shapes.ALL_OF_TYPE and value.keys() <= _PLAIN:
+        return [shapes.ALL_OF_TYPE[kind]]
+    return None

@@ -33,6 +33,11 @@ def regions(expander: "Expander", shape: Object) -> list[Region]:
     """Members of other names, those left out that no value satisfies."""
     layers = _closed(expander, shape)
     patterns = list(dict.fromkeys(p for layer in layers for p, _ in layer.patterns))
+    if not patterns:
+        # Most objects: no names are built when no value is possible anyway.
+        need = _need_of(layers, {})
+        if expander.emptiness.of_need(need):
+            return []
     base = _limits_of_names(expander, shape)
     found: list[tuple[list[tree.Node], dict[str, bool]]] = [(base, {})]
     is_long = len(patterns) > FEW
@@ -50,13 +55,18 @@ def regions(expander: "Expander", shape: Object) -> list[Region]:
     result = []
     may_be_void = (patterns and not is_long) or shape.names
     for parts, matches in found:
-        need: Need = ()
-        for layer in layers:
-            need = both(need, layer.of_name(None, matches))
+        need = _need_of(layers, matches)
         node = all_of(parts)
         if not expander.emptiness.of_need(need) and not (may_be_void and expander.is_void(node)):
             result.append((node, need))
     return result
+
+
+def _need_of(layers: list[Layer], matches: dict[str, bool]) -> Need:
+    need: Need = ()
+    for layer in layers:
+        need = both(need, layer.of_name(None, matches))
+    return need
 
 
 def all_of(parts: list[tree.Node]) -> tree.Node:

@@ -38,7 +38,7 @@ class _Members:
         for name in self.listed:
             value = rules.symbol(needs[name])
             if value is not None:
-                member = (Symbol(rules.key(tree.literal(name))), Symbol(value))
+                member = (Symbol(rules.key_of(name)), Symbol(value))
                 self.members.append((member, name in shape.required))
         self.regions = members.regions(rules.expander, shape)
         self._tails: dict[tuple, Sequence | None] = {}

@@ -9,7 +9,7 @@ from inferlet.grammars.regex import tree
 from inferlet.grammars.schema import arrays, numbers, objects
 from inferlet.grammars.schema.document import Document, Place, refuse
 from inferlet.grammars.schema.expand import Expander
-from inferlet.grammars.schema.scalars import SPACE, string, terminal
+from inferlet.grammars.schema.scalars import SPACE, constant, string, terminal
 from inferlet.grammars.schema.shapes import (
     Array,
     Need,
@@ -112,6 +112,10 @@ class Rules:
                 keyword = f"exclusiveM{end}" if bound[1] else f"m{end}"
                 schema[keyword] = _plain(bound[0])
         return self.lark.raw_rule(f"%json {json.dumps(schema)}")
+
+    def key_of(self, name: str) -> str:
+        """The same for one name."""
+        return self.lark.terminal(f"/{constant(name)}/ {self._colon}", self._colon)
 
     def _multiple(self) -> Place:
         """Where the document has one, for messages: shapes of numbers know no place."""

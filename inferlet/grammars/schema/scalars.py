@@ -6,8 +6,8 @@ from inferlet.grammars.schema import numbers
 from inferlet.grammars.schema.emptiness import tree_of
 from inferlet.grammars.schema.shapes import Boolean, Null, Number, Shape, String
 
-SPACE = r"[\x{20}\x{9}\x{A}\x{D}]{0,64}"
-_QUOTE = r"\x{22}"
+SPACE = r"[ \t\n\r]{0,64}"
+_QUOTE = '"'
 _ANY_STRING = f"{_QUOTE}{spell.JSON_ANY}*{_QUOTE}"
 
 
@@ -21,6 +21,11 @@ def string(node: tree.Node) -> str:
     inner = spell.regex(node, Spelling.JSON)
     inner = f"(?:{inner})" if isinstance(node, tree.Alt) else inner
     return f"/{_QUOTE}{inner}{_QUOTE}/"
+
+
+def constant(value: str) -> str:
+    """A regex: the JSON string of this value."""
+    return f"{_QUOTE}{_spelt(value)}{_QUOTE}"
 
 
 def terminal(shape: Shape) -> str:
@@ -46,7 +51,7 @@ def terminal(shape: Shape) -> str:
     raise AssertionError(shape)
 
 
-_ESCAPED = {code: f"\\x{{{code:X}}}" for code in range(0x20, 0x7F) if not chr(code).isalnum()}
+_ESCAPED = {code: f"\\x{{{code:X}}}" for code in range(0x20, 0x7F) if chr(code) not in spell.PLAIN}
 
 
 def _spelt(value: str) -> str:

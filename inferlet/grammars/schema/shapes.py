@@ -128,6 +128,7 @@ EVERYTHING: dict[str, Shape] = {
     "array": Array(),
     "object": Object(),
 }
+ALL_OF_TYPE = {**EVERYTHING, "integer": Number(is_integer=True)}
 
 
 def intersect(one: Shape, other: Shape) -> Shape | None:
