@@ -5,18 +5,9 @@ from typing import Annotated
 import typer
 
 from pie_cli import (
-    check,
-    completion_scripts,
-    config_verbs,
-    doctor,
-    inspect,
-    models,
-    new,
-    ps,
-    run,
-    run_options,
-    serve,
-)
+    attach, check, completion_scripts, config_verbs, doctor, inspect, logs, models, new, ps, run,
+    run_options, send, serve,
+)  # fmt: skip
 from pie_cli import version as versions
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -49,10 +40,13 @@ def pie(
 app.command("run")(run_options.typer_command(run.run))
 app.command()(serve.serve)
 app.command()(ps.ps)
+app.command()(attach.attach)
+app.command()(send.send)
+app.command()(logs.logs)
 app.command()(ps.kill)
 app.command()(ps.stop)
-app.command()(check.check)
-app.command()(inspect.inspect)
+app.command(cls=check.WithWords)(check.check)
+app.command(cls=check.WithWords)(inspect.inspect)
 app.command()(new.new)
 app.command()(doctor.doctor)
 app.command()(completion_scripts.completion)

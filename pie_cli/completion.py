@@ -61,7 +61,7 @@ def _kind(verb: str, rest: list[str], current: str) -> str:
 
 
 def _processes() -> list[str]:
-    from pie_cli.ps import live_rows
+    from pie_cli.engines import live_rows
 
     return [row.id for row in live_rows()]
 

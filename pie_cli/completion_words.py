@@ -6,10 +6,24 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 
 VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
     "": (
-        ["run serve ps kill stop check inspect new doctor completion version models config"],
+        ["run serve ps attach send logs kill stop check inspect new doctor completion version models config"],
         {
             "--help": None,
             "--install-completion": None,
+        },
+    ),
+    "attach": (
+        ["processes"],
+        {
+            "--client": "",
+            "--events": None,
+            "--help": None,
+            "--json": None,
+            "--model": "models",
+            "--no-past": None,
+            "--no-stdin": None,
+            "--raw": None,
+            "--stream": None,
         },
     ),
     "check": (
@@ -73,6 +87,17 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
         ["processes"],
         {
             "--help": None,
+            "--model": "models",
+        },
+    ),
+    "logs": (
+        ["processes"],
+        {
+            "--follow": None,
+            "--help": None,
+            "--json": None,
+            "--model": "models",
+            "-f": None,
         },
     ),
     "models": (
@@ -155,6 +180,16 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--watch": None,
             "-n": "",
             "-o": "folders",
+        },
+    ),
+    "send": (
+        ["processes", ""],
+        {
+            "--client": "",
+            "--close": None,
+            "--file": "files",
+            "--help": None,
+            "--model": "models",
         },
     ),
     "serve": (

@@ -46,9 +46,12 @@ class Connection:
         self._socket.connect(folder.hub_address)
         self.welcome: c.Welcome | None = None
 
-    def greet(self) -> c.Welcome:
-        """Introduce this process. Raises EngineLeft or EngineLost."""
-        self.send(c.Hello(PROTOCOL_VERSION, os.getpid(), user_name()))
+    def greet(self, client: str | None = None) -> c.Welcome:
+        """Introduce this process, and the client that it speaks for: by default the user's.
+
+        Raises EngineLeft or EngineLost.
+        """
+        self.send(c.Hello(PROTOCOL_VERSION, os.getpid(), client or user_name()))
         try:
             answer = self.expect(c.Welcome, WELCOME_SECONDS)
         except EngineLost as error:
@@ -88,7 +91,7 @@ class Connection:
         """The error for an engine that is gone."""
         return EngineLost(message or "the engine ended unexpectedly", hint, self.card.log)
 
-    def expect(self, kind: type, seconds: float) -> c.FromHub:
+    def expect(self, kind: type | tuple[type, ...], seconds: float) -> c.FromHub:
         """The next message of a kind, others dropped. Raises EngineLost, also after `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
@@ -120,7 +123,9 @@ class Connection:
             os.close(self._pidfd)
 
 
-def connect(folder: EngineFolder, even_silent: bool = False) -> Connection | None:
+def connect(
+    folder: EngineFolder, even_silent: bool = False, client: str | None = None
+) -> Connection | None:
     """A greeted connection to the engine of a folder; None when none runs there.
 
     An engine that does not greet is an EngineLost, unless the connection is wanted even so.
@@ -131,7 +136,7 @@ def connect(folder: EngineFolder, even_silent: bool = False) -> Connection | Non
     connection = None
     try:
         connection = Connection(folder, card)
-        connection.greet()
+        connection.greet(client)
         return connection
     except EngineLeft:
         if connection:

@@ -16,8 +16,9 @@ _COLOURS = {"ok": "32", "warning": "33", "fault": "1;31"}
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> int:
-    """Say what this machine gives pie, what is wrong, and how to mend it.
+    """Say what is wrong, and how to mend it.
 
+    Tries what this machine gives pie: sandbox, store, engines, disk, accelerator.
     The exit code is 1 when there is a fault; warnings are none.
     """
     from pie_cli import doctor_checks

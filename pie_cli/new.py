@@ -96,7 +96,7 @@ def test_it_sends_what_it_returns():
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the app; may name a folder.")],
 ) -> int:
-    """Write a commented starter app NAME.py, and a test for it."""
+    """Write a commented starter app and its test."""
     path = Path(name.removesuffix(".py"))
     stem = path.name
     if not (stem.isidentifier() and stem.isascii()):

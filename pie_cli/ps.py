@@ -5,20 +5,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pie_cli.engines import ANSWER_SECONDS, connections, live_rows, owners_of
 from pie_cli.output import error, is_animated, note, table
+from pie_cli.process_options import Ids, Model
 
 if TYPE_CHECKING:
     from ipc import client as c
     from pie_cli.connection import Connection
 
 CLEAR = "\x1b[H\x1b[2J"  # of a terminal
-ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.02
 STOP_SECONDS = 30.0
 WATCH_SECONDS = 1.0
@@ -61,29 +61,18 @@ def show(rows: "list[c.ProcessRow]", keys: tuple[str, ...], anew: bool) -> None:
         note("no live processes" if running else "no engine is running")
 
 
-def live_rows() -> "list[c.ProcessRow]":
-    """The processes of all engines."""
-    from ipc import client as c
-
-    rows = []
-    with connections() as engines:
-        for engine in engines:
-            engine.send(c.List())
-            rows += engine.expect(c.Processes, ANSWER_SECONDS).rows
-    return rows
-
-
-def kill(ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in `pie ps`.")]) -> int:
+def kill(ids: Ids, model: Model = None) -> int:
     """End processes."""
     from ipc import client as c
 
-    unknown = set(ids)
-    with connections() as engines:
-        for engine in engines:
-            engine.send(c.Kill(tuple(ids)))
-            unknown &= set(engine.expect(c.Killed, ANSWER_SECONDS).unknown)
-        for engine in engines:
-            wait_until_gone(engine, set(ids))
+    with connections(model=model) as engines:
+        owners = owners_of(set(ids), engines)
+        for engine, own in owners.items():
+            engine.send(c.Kill(tuple(own)))
+            engine.expect(c.Killed, ANSWER_SECONDS)
+        for engine, own in owners.items():
+            wait_until_gone(engine, own)
+    unknown = set(ids).difference(*owners.values())
     for id in ids:
         if id in unknown:
             error(f"no live process `{id}`", "`pie ps` lists them")
@@ -119,21 +108,6 @@ def stop() -> int:
                     os.kill(engine.card.pid, signal.SIGKILL)
                 engine.wait_end(STOP_SECONDS)
     return 0
-
-
-@contextmanager
-def connections(even_silent: bool = False) -> "Iterator[list[Connection]]":
-    """One to each running engine; also to those that do not greet, if asked."""
-    from pie_cli import settings
-    from pie_cli.connection import connect
-
-    engines = [connect(folder, even_silent) for folder in settings.engine_folders()]
-    found = [engine for engine in engines if engine]
-    try:
-        yield found
-    finally:
-        for engine in found:
-            engine.close()
 
 
 def _readable(key: str, value: object) -> str:

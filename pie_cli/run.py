@@ -55,10 +55,14 @@ def check(options: Namespace) -> None:
         raise UsageError(f"`--priority {options.priority}` is not in -{MAX_PRIORITY} to {MAX_PRIORITY}")
     if options.copies is not None and options.copies < 1:
         raise UsageError(f"`-n {options.copies}` launches nothing", "N is 1 or more")
-    if options.events and options.stream:
-        raise UsageError("`--events` and `--stream` both say what stdout is", "choose one")
+    refuse_two_outputs(options.events, options.stream)
     if options.watch and options.detach:
         raise UsageError("`--watch` stays, and `--detach` does not", "choose one")
+
+
+def refuse_two_outputs(events: bool, stream: bool) -> None:
+    if events and stream:
+        raise UsageError("`--events` and `--stream` both say what stdout is", "choose one")
 
 
 def make_runs(options: Namespace, value: dict[str, Any], files: dict[str, bytes]) -> "list[c.Run]":

@@ -22,8 +22,8 @@ USAGE, ENGINE_FAILED, INTERRUPTED = 2, 3, 130
 class Copy:
     """One launched app: its id once known, its end once told."""
 
-    def __init__(self, run: c.Run) -> None:
-        self.run = run
+    def __init__(self, request: c.Run | None, app: str, detach: bool = False) -> None:
+        self.request, self.app, self.detach = request, app, detach
         self.process = ""
         self.exit: int | None = None
         self.returned: c.Returned | None = None
@@ -39,7 +39,7 @@ class RunLoop:
     ) -> None:  # fmt: skip
         """A change of one of the files of `changes` ends the processes: `changed` is then True."""
         self._connection, self._screen, self._stdin = connection, screen, stdin
-        self._copies = [Copy(run) for run in runs]
+        self._copies = [Copy(run, run.app, run.detach) for run in runs]
         self._by_process: dict[str, Copy] = {}
         self._num_shown = 0  # copies whose result was shown or is missing
         self._receiving = False
@@ -56,8 +56,7 @@ class RunLoop:
     def run(self) -> int:
         """The exit code. Raises EngineLost after all that could be shown was."""
         with self._interrupts:
-            for copy in self._copies:
-                self._connection.send(copy.run)
+            self._begin()
             try:
                 while any(copy.exit is None for copy in self._copies):
                     self._step()
@@ -67,6 +66,10 @@ class RunLoop:
             finally:
                 self._screen.close()
         return max(copy.exit or 0 for copy in self._copies)
+
+    def _begin(self) -> None:
+        for copy in self._copies:
+            self._connection.send(copy.request)
 
     def _step(self) -> None:
         ended = self._connection.engine_ended()  # before reading: its last words come first
@@ -101,7 +104,7 @@ class RunLoop:
     def _is_of_detached(self, message: c.FromHub) -> bool:
         """What a detached process says at once may still come with the word of its launch."""
         copy = self._by_process.get(getattr(message, "process", None))
-        return copy is not None and copy.run.detach
+        return copy is not None and copy.detach
 
     def _handle(self, message: c.FromHub) -> None:
         match message:
@@ -150,15 +153,15 @@ class RunLoop:
         self._screen.queued(event)
         copy.process = event.process
         self._by_process[event.process] = copy
-        if copy.run.detach:  # it is launched without us
+        if copy.detach:  # it is launched without us
             self._end(copy, 0)
 
     def _launched(self, event: c.Launched) -> None:
         copy = self._copies[event.request]
         copy.process = event.process
         self._by_process[event.process] = copy
-        self._screen.launched(event, copy.run.app, self._connection.card.model)
-        if copy.run.detach:
+        self._screen.launched(event, copy.app, self._connection.card.model)
+        if copy.detach:
             self._end(copy, 0)
         elif self._interrupted_at is not None or self.changed:
             self._connection.send(c.Kill((event.process,), interrupted=True))
@@ -188,7 +191,7 @@ class RunLoop:
     def _lose_all(self, reason: str) -> None:
         now = time.time()
         for copy in self._copies:
-            if copy.exit is None and copy.process and not copy.run.detach:
+            if copy.exit is None and copy.process and not copy.detach:
                 self._screen.lost(
                     c.Error(copy.process, now, "EngineFailed", reason, "", ENGINE_FAILED)
                 )
@@ -205,8 +208,11 @@ class RunLoop:
             for process in self._stdin.processes:
                 self._connection.send(c.Message(process, False, line))
         if self._stdin.takes_end():
-            for process in self._stdin.processes:
-                self._connection.send(c.CloseInput(process))
+            self._end_of_stdin(self._stdin.processes)
+
+    def _end_of_stdin(self, processes: list[str]) -> None:
+        for process in processes:
+            self._connection.send(c.CloseInput(process))
 
     # ---- Ctrl-C
 

@@ -26,7 +26,10 @@ def serve(
         bool, typer.Option("--unsafe-no-sandbox", help="Run inferlets that you trust without one.")
     ] = False,
 ) -> int:
-    """Run the engine in the foreground until Ctrl-C; prints one line when it is ready."""
+    """Run the engine in the foreground until Ctrl-C.
+
+    Prints one line when it is ready.
+    """
     import asyncio
 
     from pie_cli import cards, config, settings

