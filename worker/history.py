@@ -84,7 +84,7 @@ class History:
                 del self.unread[place]
 
     def forget_pages(self, end: int) -> list[bytes]:
-        """The keys of the pages before `end`, which are no longer kept here; nor are their tokens."""
+        """The keys of the pages before `end`; neither they nor their tokens are kept here any more."""
         count = max(min(end - self.start // self.page_size, len(self.keys)), 0)
         keys, rows = self.keys[:count], count * self.page_size
         if count:

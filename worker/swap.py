@@ -4,7 +4,8 @@
     restore   pages that are still there are shared again, others are copied back into free ones
 
 Full frozen pages are saved once for all sequences that share them, and are shared again when they
-come back. What a sequence has from its trunk, the trunk saves (`trunk.py`). Moves are carried out in order, before anything else of the next wave touches a page.
+come back. What a sequence has from its trunk, the trunk saves (`trunk.py`). Moves are carried out
+in order, before anything else of the next wave touches a page.
 Copies of shared pages are among them: the source may be given up, and brought back into, by a later
 move of the same wave.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from worker.pages import Account, Move, PagePool
+from worker.pages import NULL_PAGE, Account, Move, PagePool
 
 
 @dataclass(slots=True, eq=False)
@@ -43,9 +44,13 @@ class Swap:
     def num_free(self) -> int:
         return self.capacity - self.num_used
 
-    def save(self, pages: Sequence[int], num_full: int) -> list[Saved]:
-        """The content of these pages, of which the first `num_full` are full and frozen."""
-        return [self._save(page, place < num_full) for place, page in enumerate(pages)]
+    def save(self, pages: Sequence[int], num_full: int) -> list[Saved | None]:
+        """The content of these pages, of which the first `num_full` are full and frozen; None for
+        places that have no page."""
+        return [
+            self._save(page, place < num_full) if page != NULL_PAGE else None
+            for place, page in enumerate(pages)
+        ]
 
     def _save(self, page: int, is_full: bool) -> Saved:
         home = page, self.pool.generation[page]
@@ -75,15 +80,16 @@ class Swap:
         refs = self.pool.refs
         return sum(not (self.is_there(one) and refs[one.page]) for one in saved)
 
-    def bring_back(self, saved: Sequence[Saved], account: Account) -> list[int]:
+    def bring_back(self, saved: Sequence[Saved | None], account: Account) -> list[int]:
         """Their pages, one reference each. The caller has made sure that they can be had."""
         # Those that are there first: taking a page might evict them.
-        there = [one for one in saved if self.is_there(one)]
+        present = [one for one in saved if one is not None]
+        there = [one for one in present if self.is_there(one)]
         self.pool.share([one.page for one in there], account)
-        for one in saved:
+        for one in present:
             if not self.is_there(one):
                 self._load(one, account)
-        return [one.page for one in saved]
+        return [NULL_PAGE if one is None else one.page for one in saved]
 
     def _load(self, one: Saved, account: Account) -> None:
         (page,) = self.pool.take(1, account, is_filled=True)
@@ -93,14 +99,17 @@ class Swap:
         if one.is_full:
             self._by_page[one.page, one.generation] = one
 
-    def share(self, saved: Sequence[Saved]) -> None:
+    def share(self, saved: Sequence[Saved | None]) -> None:
         """One more suspended sequence with the same content."""
         for one in saved:
-            one.users += 1
+            if one is not None:
+                one.users += 1
 
-    def release(self, saved: Sequence[Saved]) -> None:
+    def release(self, saved: Sequence[Saved | None]) -> None:
         """One suspended sequence less."""
         for one in saved:
+            if one is None:
+                continue
             one.users -= 1
             if one.users == 0:
                 self._by_page.pop((one.page, one.generation), None)

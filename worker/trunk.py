@@ -102,7 +102,7 @@ def remove_asleep(trunk: Trunk | None, swap: Swap) -> None:
 
 
 def sleeping(trunk: Trunk | None) -> list[Trunk]:
-    """Those of the lineage whose pages are not in the pool, for all of their users are suspended."""
+    """Those of the lineage whose pages are not in the pool: all of their users are suspended."""
     found = []
     for user in lineage(trunk):
         if user.awake:
@@ -125,7 +125,7 @@ def unsaved_pages(trunk: Trunk | None) -> int:
 
 
 def check_integrity(users: Iterable[tuple[Trunk | None, bool]]) -> None:
-    """AssertionError unless every trunk counts its users: each its trunk, and whether it is awake."""
+    """AssertionError unless trunks count their users: for each set its trunk, and if it is awake."""
     awake: Counter[Trunk] = Counter()
     asleep: Counter[Trunk] = Counter()
     users = [(trunk, is_awake) for trunk, is_awake in users if trunk is not None]

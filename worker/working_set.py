@@ -30,7 +30,8 @@ from worker.trunk import Trunk
 
 class WorkingSet:
     __slots__ = (
-        "pool", "account", "trunk", "pages", "shares_table", "length", "pending", "user", "fork_point", "forks", "dropped",
+        "pool", "account", "trunk", "pages", "shares_table", "length",
+        "pending", "user", "fork_point", "forks", "dropped",
         "history", "cached", "saved", "swap", "last_wave", "restored_wave",
         "frozen", "reserved", "host_reserved", "positions", "change", "changes",
         "is_released",
@@ -57,7 +58,7 @@ class WorkingSet:
         self.dropped = False
         self.history = History(pool.page_size, root)
         self.cached = 0  # leading tokens that came from the cache
-        self.saved: list[Saved] | None = None  # suspended: what its own pages held
+        self.saved: list[Saved | None] | None = None  # suspended: what its own pages held
         self.swap: Swap | None = None  # where that is
         self.last_wave = 0  # that it was part of
         self.restored_wave = 0
@@ -93,17 +94,19 @@ class WorkingSet:
     def absent(self) -> list[Saved]:
         """What must come back before it can run."""
         asleep = trunk.sleeping(self.trunk) if self.saved is not None else []
-        return [one for user in asleep for one in user.saved] + (self.saved or [])
+        own = [one for one in self.saved or () if one is not None]
+        return [one for user in asleep for one in user.saved] + own
 
     @property
     def pages_to_save(self) -> int:
         """How much room in host memory it takes to suspend it."""
-        return len(self.pages) - self.own_start + trunk.unsaved_pages(self.trunk)
+        own = self.pages[self.own_start :]
+        return len(own) - own.count(NULL_PAGE) + trunk.unsaved_pages(self.trunk)
 
     @property
     def may_be_suspended(self) -> bool:
-        """Not while a pass is placed or could be undone by pages, nor with slots that have no page."""
-        return self.change is None and not self.changes and NULL_PAGE not in self.pages
+        """Not while a pass is placed, or could be undone by pages."""
+        return self.change is None and not self.changes
 
     def has_room(self, rows: int) -> bool:
         """Whether the page that is written next is there and nobody else's: for most decodes."""
@@ -263,14 +266,15 @@ class WorkingSet:
         own, num_full = self.pages[self.own_start :], self.frozen // self.pool.page_size
         trunk.add_asleep(self.trunk, swap)
         self.saved, self.swap = swap.save(own, num_full - self.own_start), swap
-        self.pool.release(own)
+        self.pool.release([page for page in own if page != NULL_PAGE])
         trunk.remove_awake(self.trunk)
         self.pages, self.shares_table = array("i"), False
 
     def restore(self) -> None:
         """Has pages again. The caller has made sure that they can be had."""
         asleep = trunk.sleeping(self.trunk)
-        back = iter(self.swap.bring_back(self.absent, self.account))
+        saved = [one for user in asleep for one in user.saved] + self.saved
+        back = iter(self.swap.bring_back(saved, self.account))
         for user in asleep:
             user.pages = list(islice(back, user.end - user.start))
             self._enter(user.pages, user.keys)
@@ -318,4 +322,5 @@ def saved_references(sets: Iterable[WorkingSet]) -> list[Sequence[Saved]]:
     """Likewise, of what is saved."""
     sets = list(sets)
     trunks = trunk.distinct(held.trunk for held in sets)
-    return [held.saved for held in sets if held.saved] + [user.saved for user in trunks]
+    own = [[one for one in held.saved if one is not None] for held in sets if held.saved]
+    return own + [user.saved for user in trunks]

@@ -97,6 +97,8 @@ class WorkerHub(Hub):
     """As `Hub`, with the real engine in the place of the fake one."""
 
     overlap = False
+    num_pages = 4096
+    changes: Mapping[str, Any] = {}  # of the engine's configuration
 
     def __init__(
         self, client: Client, model: Callable | None = None, *, faults: Any = None, **options: Any
@@ -113,9 +115,10 @@ class WorkerHub(Hub):
             patience_floor=0.0,
             patience_share=0.0,
             overlap=self.overlap,
+            **self.changes,
         )
-        model.allocate(4096)
-        self.real = Engine(model, 4096, worker_end, config)
+        model.allocate(self.num_pages)
+        self.real = Engine(model, self.num_pages, worker_end, config)
         self.worker = self  # what tests ask of the fake engine
         self._model = model
         self._is_pumping = False

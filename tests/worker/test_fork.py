@@ -201,7 +201,7 @@ def test_a_chain_of_forks_on_an_engine_holds_what_replaying_holds(order: str) ->
     for number in range(0, 1001, 250):
         rows = [*tokens[: number + 1], 9]
         held = [replay.working_set()]
-        replay.submit(replay_pipe := replay.pipeline(), replay.define_pass(rows, held, epilogue=stage))
+        replay.submit(replay.pipeline(), replay.define_pass(rows, held, epilogue=stage))
     replay.bench.settle()
     assert [f.results for f in client.fired() if f.results] == [f.results for f in replay.fired()]
     for number in ORDERS[order](picked):

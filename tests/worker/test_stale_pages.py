@@ -1,5 +1,5 @@
-"""What an earlier owner left in a page reaches nobody, be it NaN, although kernels read a lane's last
-page to its end and multiply what lies past the lane's own by zero (vLLM's on the CPU do)."""
+"""What an earlier owner left in a page reaches nobody, be it NaN: although kernels read a lane's
+last page to its end, and multiply what lies past the lane's own by zero (vLLM's on the CPU do)."""
 
 import pytest
 import torch

@@ -59,7 +59,7 @@ def test_integrity_notices_a_leaked_page() -> None:
 
 class WorkingSets(RuleBasedStateMachine):
     """The naive twin: each working set is also a plain list of values, copied by a fork. Pages and
-    host memory are dictionaries that do as the moves say; every set must read what its list says."""
+    host memory are dictionaries that do as the moves say: every set must read what its list says."""
 
     def __init__(self) -> None:
         super().__init__()
