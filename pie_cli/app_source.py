@@ -8,18 +8,19 @@ from pathlib import Path
 from pie_cli.usage import UsageError
 
 
-def read_app(path: str) -> str:
-    """The text of APP.py. UsageError when there is no such file, or it cannot be read."""
+def read_app(path: str, verb: str = "run") -> str:
+    """The text of APP.py. UsageError, for that verb, when there is no such file, or it cannot be
+    read."""
     try:
         data = Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise UsageError(
             f"No inferlet at `{path}`",
-            "`pie run` takes a path to a Python file; examples are in `inferlets/`",
+            f"`pie {verb}` takes a path to a Python file; examples are in `inferlets/`",
         ) from None
     except IsADirectoryError:
         raise UsageError(
-            f"`{path}` is a folder", "`pie run` takes a path to a Python file"
+            f"`{path}` is a folder", f"`pie {verb}` takes a path to a Python file"
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}") from None

@@ -50,11 +50,13 @@ class SandboxFailed(Exception):
         self.hint = hint
 
 
-def trace_app(app: str, value: dict[str, Any], files: dict[str, bytes]) -> Report:
+def trace_app(
+    app: str, value: dict[str, Any], files: dict[str, bytes], verb: str = "check"
+) -> Report:
     """Runs the app; raises UsageError when it cannot be read, SandboxFailed when not confined."""
     from pie_cli.app_source import read_app, read_modules
 
-    source = read_app(app)
+    source = read_app(app, verb)
     model = _stored_model()
     launch = m.Launch(
         "check-1", app, source, read_modules(app, source), json.dumps(value), files,

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from pie_cli.output import error, note
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pie_cli.app_trace import Report
 
 FAULTY, NOT_RUN = 1, 3
+WORDS = "pie.words"
 
 App = Annotated[str, typer.Argument(metavar="APP.py", help="The inferlet.")]
 Input = Annotated[
@@ -23,12 +25,31 @@ Files = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def check(app: App, input: Input = None, file: Files = None, as_json: Json = False) -> int:
+class WithWords(TyperCommand):
+    """A verb about an app: what follows `--` is the app's, in `meta` of the context."""
+
+    def parse_args(self, context: typer.Context, arguments: list[str]) -> list[str]:
+        cut = arguments.index("--") if "--" in arguments else len(arguments)
+        context.meta[WORDS] = arguments[cut + 1 :]
+        return super().parse_args(context, arguments[:cut])
+
+    def collect_usage_pieces(self, context: typer.Context) -> list[str]:
+        return [*super().collect_usage_pieces(context), "[-- --KEY VALUE ...]"]
+
+
+def check(
+    context: typer.Context,
+    app: App,
+    input: Input = None,
+    file: Files = None,
+    as_json: Json = False,
+) -> int:
     """Find an app's faults: it runs against a fake engine, in the sandbox.
 
-    Inputs that are not given are the text "Hello". The exit code is 1 when there is a fault.
+    What follows `--` is its input, as for `pie run`. Inputs that are not given are the text
+    "Hello". The exit code is 1 when there is a fault.
     """
-    report = traced(app, input, file)
+    report = traced(context, app, input, file)
     if report is None:
         return NOT_RUN
     if as_json:
@@ -47,13 +68,16 @@ def check(app: App, input: Input = None, file: Files = None, as_json: Json = Fal
     return 0
 
 
-def traced(app: str, input: str | None, files: list[str] | None) -> "Report | None":
+def traced(
+    context: typer.Context, app: str, input: str | None, files: list[str] | None
+) -> "Report | None":
     """What the app records; None when it could not be run, which was said."""
     from pie_cli.app_trace import SandboxFailed, trace_app
-    from pie_cli.arguments import read_files, read_input
+    from pie_cli.arguments import parse_words, read_files, read_input
 
     try:
-        return trace_app(app, read_input(input), read_files(files or []))
+        value = read_input(input) | parse_words(context.meta[WORDS])
+        return trace_app(app, value, read_files(files or []), context.info_name)
     except SandboxFailed as failure:
         error(str(failure), failure.hint)
         return None

@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 
 def inspect(
+    context: typer.Context,
     app: App,
     input: Input = None,
     file: Files = None,
     dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show what an app records: it runs against a fake engine, in the sandbox."""
-    report = traced(app, input, file)
+    """Show what an app records: it runs against a fake engine, in the sandbox.
+
+    What follows `--` is its input, as for `pie run`.
+    """
+    report = traced(context, app, input, file)
     if report is None:
         return NOT_RUN
     if as_json:

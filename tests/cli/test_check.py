@@ -91,6 +91,28 @@ async def main(input):
     assert (report.fault, report.assumed) == (None, ["who", "file doc"])
 
 
+WORDS = """
+def main(input):
+    assert (input["who"], input["n"], input["flag"], input["_"]) == ("you", 3, True, ["rest"])
+"""
+
+
+@pytest.mark.parametrize("verb", ["check", "inspect"])
+def test_an_apps_own_words_follow_two_dashes_and_win_over_the_input(engine, app, verb):
+    path = app(WORDS)
+    words = ("--input", '{"who": "you", "n": 2}', "--", "--n", "3", "--flag", "-k", "v", "rest")
+    done = engine.pie(verb, path, *words)
+    assert done.returncode == 0, done.stderr
+    stray = engine.pie(verb, path, "rest")
+    assert (stray.returncode, "unexpected" in stray.stderr) == (2, True), stray.stderr
+
+
+@pytest.mark.parametrize("verb", ["check", "inspect", "run"])
+def test_an_app_that_is_not_there_is_refused_in_the_name_of_the_verb(engine, verb):
+    done = engine.pie(verb, "no_such_app.py")
+    assert (done.returncode, f"hint: `pie {verb}` takes" in done.stderr) == (2, True), done.stderr
+
+
 def test_ends_of_channels_are_those_of_all_passes():
     ends = [end_of({"puts": puts, "reads": reads}) for puts, reads in
             ((False, True), (True, False), (True, True))]  # fmt: skip
