@@ -15,7 +15,7 @@ from worker.eta.kernels import KERNELS, Call
 CPU = torch.device("cpu")
 KINDS = (
     "narrow", "plain", "flat", "nearly flat", "ties", "dyadic", "none", "one", "few", "zeros",
-    "special", "huge", "coarse",
+    "special", "huge", "missing", "sparse",
 )  # fmt: skip
 LENGTHS = (1, 5, 8, 33, 1000, 1025, 4096, 49_152)
 LIMITS = (0.0, -1.0, 1e-30, 0.25, 0.5, 0.75, 0.95, 0.9999995, 1.0, 2.0, 1e9, np.inf, np.nan)
@@ -30,7 +30,7 @@ def row(kind: str, length: int, random: np.random.Generator) -> np.ndarray:
         case "flat":
             x[:] = 1.5
         case "nearly flat":
-            x *= np.float32(1e-6)
+            x *= np.float32(1e-9)
         case "ties":
             x = random.integers(-3, 3, length).astype(np.float32)
         case "dyadic":
@@ -47,19 +47,21 @@ def row(kind: str, length: int, random: np.random.Generator) -> np.ndarray:
             x = np.where(random.random(length) < 0.5, np.float32(0.0), np.float32(-0.0))
         case "special":
             x[some] = random.choice([np.nan, np.inf, -np.inf, -0.0], len(some))
-        case "coarse":  # so large that most noise is rounded away, and scores tie
-            x = (1e8 + 8 * random.integers(-1, 1, length)).astype(np.float32)
+        case "missing":
+            x[:], x[some[1:]] = np.nan, -np.inf
+        case "sparse":
+            x[:], x[some] = 0.0, random.integers(1, 4, len(some))
         case "huge":
             x *= np.float32(1e37)
     return x
 
 
 def boundary(mass: np.ndarray, at: int) -> float:
-    """A prefix sum of the ranked mass, to the nearest f32."""
+    """A prefix sum of the ranked mass, to the nearest f32; not one that only zeros add to."""
     ranked = np.sort(mass[~np.isnan(mass)])[::-1].astype(np.float64)
     sums = np.concatenate(([0.0], ranked.cumsum()))
     with np.errstate(over="ignore"):
-        return float(np.float32(sums[at % len(sums)]))
+        return float(np.float32(sums[at % (1 + np.count_nonzero(ranked))]))
 
 
 @st.composite
@@ -111,6 +113,15 @@ def test_a_nucleus_is_the_definitions_to_the_last_bit(case, key):
     state = np.array([[key, counter] for counter in range(len(logits))], np.uint32)
     got, want = both("nucleus_sample", [logits, p, state], DType.i32, {})
     assert got.tolist() == want.tolist()
+
+
+def test_the_lowest_of_equal_scores_is_chosen_also_below_the_largest_logit():
+    # So large that noise is rounded to steps of 4: the smaller logit may catch up.
+    logits = np.tile(np.array([4e7 - 4, 4e7, 4e7 - 4], np.float32), (300, 1))
+    state = np.stack([np.array([5, counter], np.uint32) for counter in range(300)])
+    p = np.full(300, 0.99, np.float32)
+    got, want = both("nucleus_sample", [logits, p, state], DType.i32, {})
+    assert got.tolist() == want.tolist() and 0 in want and 1 in want
 
 
 @settings(max_examples=60, deadline=None)
