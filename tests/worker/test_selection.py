@@ -117,7 +117,8 @@ def test_a_nucleus_is_the_definitions_to_the_last_bit(case, key):
 
 def test_the_lowest_of_equal_scores_is_chosen_also_below_the_largest_logit():
     # So large that noise is rounded to steps of 4: the smaller logit may catch up.
-    logits = np.tile(np.array([4e7 - 4, 4e7, 4e7 - 4], np.float32), (300, 1))
+    logits = np.full((300, 2000), -np.inf, np.float32)
+    logits[:, :3] = 4e7 - 4, 4e7, 4e7 - 4
     state = np.stack([np.array([5, counter], np.uint32) for counter in range(300)])
     p = np.full(300, 0.99, np.float32)
     got, want = both("nucleus_sample", [logits, p, state], DType.i32, {})
