@@ -3,7 +3,17 @@
     pie run inferlets/chat.py -- --prompt "Why is the sky blue?"
 """
 
+import asyncio
+
 from inferlet import *
+
+
+async def next_line():
+    coming = asyncio.ensure_future(session.receive())
+    typed, _ = await asyncio.wait([coming], timeout=0.3)
+    if not typed:  # a person is to type it: a file's lines are there at once
+        print("> ", end="")
+    return await coming
 
 
 async def main(input: dict) -> dict:
@@ -44,7 +54,7 @@ async def main(input: dict) -> dict:
         if message is None:
             pipe.park()
             try:
-                message = await session.receive()
+                message = await next_line()
             except EOFError:
                 return {"turns": turns, "tokens": state.folded()}
         if turns:
