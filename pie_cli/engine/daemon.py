@@ -72,6 +72,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--log", required=True)
     parser.add_argument("--sandbox", choices=("auto", "full", "none"), default="auto")
     parser.add_argument("--keep-alive", type=float)
+    parser.add_argument("--metrics", type=int, metavar="PORT")
     parser.add_argument("--limits", default="{}", help="JSON: those of each process, by key")
     return parser.parse_args(arguments)
 
@@ -93,6 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     hub_options = HubOptions(
         worker, folder.hub_address, folder.worker_address, options.log, options.sandbox,
         options.keep_alive, msgspec.json.decode(options.limits, type=Limits),
+        options.metrics,
     )  # fmt: skip
     end = asyncio.run(serve(hub_options, folder, _ignore))
     if end.failure:

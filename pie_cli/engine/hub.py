@@ -18,9 +18,12 @@ from pie_cli import settings
 from pie_cli.engine import endings
 from pie_cli.engine.admission import Admission, attached_size
 from pie_cli.engine.clients import Client, Clients
+from pie_cli.engine.happenings import Happenings
+from pie_cli.engine.ids import Ids
 from pie_cli.engine.journal import Journal
 from pie_cli.engine.launcher import Exit, Launched, Launcher, LaunchError
 from pie_cli.engine.limits import LimitRefused, lowered
+from pie_cli.engine.metrics import Counts, MetricsServer, text_of
 from pie_cli.engine.parts import EngineEnd, PartOptions, Parts
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes, is_name
@@ -48,6 +51,7 @@ class HubOptions:
     sandbox: str  # "auto" | "full" | "none"
     keep_alive: float | None  # seconds without a process; None: for ever
     limits: Limits = field(default_factory=Limits)  # of each process
+    metrics_port: int | None = None  # on loopback; 0: any
     files_folder: str = ""  # of files of apps, unless their launch names another; "": the home's
 
 
@@ -63,8 +67,13 @@ class Hub:
         self._idle: asyncio.TimerHandle | None = None
         self._had_client = False
         self._tasks: set[asyncio.Task] = set()
-        self._processes = Processes()
-        self._requests = Requests(self._processes, self.tell, options.worker.model)
+        self._processes = Processes(
+            Ids(str(settings.home() / ".last-process"), str(settings.run_folder() / ".names"))
+        )
+        self.happenings, self.counts = Happenings(), Counts()
+        self._requests = Requests(
+            self._processes, self.happenings, self.tell, options.worker.model
+        )
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // DESCRIPTORS_EACH
         self._admission = Admission(
             min(MAX_PROCESSES, most),
@@ -78,6 +87,9 @@ class Hub:
         )  # fmt: skip
         self._parts = Parts(parts, journal, self)
         self._reports = Reports(self._processes, self._admission, self._parts, self.clients, options)
+        self._metrics: MetricsServer | None = None
+        if options.metrics_port is not None:
+            self._spawn(self._serve_metrics(options.metrics_port))
         self._wait_for_idleness()
 
     @property
@@ -98,6 +110,8 @@ class Hub:
         end = self.end.result()
         self._parts.cancel()
         self._admission.close()
+        if self._metrics:
+            self._metrics.close()
         if end.failure:
             self.clients.broadcast(c.EngineFailed(end.failure, end.hint))
             failure = Failure(ErrorCode.WORKER_LOST, end.failure)
@@ -112,6 +126,18 @@ class Hub:
         await self._parts.close_launcher()
         self.clients.close()
         await self._parts.close_worker()
+
+    async def _serve_metrics(self, port: int) -> None:
+        self._metrics = MetricsServer(
+            port, lambda: text_of((*self._reports.samples(), *self.counts.samples()))
+        )
+        try:
+            await self._metrics.start()
+        except OSError as error:
+            reason = f"the port {port} for metrics cannot be had: {error.strerror}"
+            self.on_failure(EngineEnd(reason, "choose another with `--metrics PORT`"))
+        else:
+            self._journal.info("metrics", port=self._metrics.port)
 
     # ---- what processes need
 
@@ -168,13 +194,13 @@ class Hub:
             self.tell(client, self._progress)
 
     def _run(self, client: Client, run: c.Run) -> None:
-        if reason := self._refusal(run):
-            self.tell(client, c.Refused(run.request, *reason))
-            return
         try:
             limits = lowered(self._options.limits, run.limits)
         except LimitRefused as error:
             self.tell(client, c.Refused(run.request, str(error), error.hint))
+            return
+        if reason := self._refusal(run):
+            self.tell(client, c.Refused(run.request, *reason))
             return
         record = self._processes.new_record(run.app, run.name, run.client or client.user)
         process = Process(self, record, run, client, limits)
@@ -191,10 +217,12 @@ class Hub:
         if run.name is not None and not is_name(run.name):
             hint = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit"
             return f"`{run.name}` cannot be a process's name", hint
-        if run.name in self._processes.by_id:
+        if reason := self._admission.refusal(attached_size(run)):
+            return reason
+        if run.name is not None and not self._processes.take_name(run.name):
             hint = f"choose another, or end that process: `pie kill {run.name}`"
             return f"the name `{run.name}` is in use by a live process", hint
-        return self._admission.refusal(attached_size(run))
+        return None
 
     def _kill(self, client: Client, ids: tuple[str, ...], interrupted: bool) -> None:
         ending = endings.interrupted() if interrupted else endings.killed()
@@ -276,6 +304,9 @@ class Hub:
         self.on_progress(c.Progress(1.0, "ready"))
         for process in self._processes.by_number.values():
             process.wait_for_worker(False)
+
+    def on_stats(self, stats: m.ProcessStats) -> None:
+        self.counts.stats(stats)
 
     def on_events(self, number: int, events: bytes) -> None:
         if process := self._processes.by_number.get(number):

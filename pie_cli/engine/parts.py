@@ -52,6 +52,7 @@ class Events(Protocol):
     def on_up(self) -> None:
         """All parts are up, for the first time or again."""
 
+    def on_stats(self, stats: m.ProcessStats) -> None: ...
     def on_events(self, number: int, events: bytes) -> None: ...
     def on_worker_lost(self, how: str) -> None:
         """A new one is starting already: what is relayed from now on is for it."""
@@ -210,6 +211,7 @@ class Parts:
                 )
             case m.ProcessStats():
                 self.stats = report
+                self._events.on_stats(report)
 
     def _on_worker_death(self, how: str) -> None:
         was_up = self._worker_up.is_set()

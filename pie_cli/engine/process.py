@@ -12,14 +12,16 @@ from ipc import client as c
 from ipc import codec, frames
 from ipc import messages as m
 from ipc.types import Limits
-from pie_cli.engine import endings, file_store
+from pie_cli.engine import endings, file_store, happenings
 from pie_cli.engine.clients import Client
 from pie_cli.engine.endings import Ending
 from pie_cli.engine.file_inbox import FileInbox
 from pie_cli.engine.file_store import FileStore
 from pie_cli.engine.frame_socket import FrameSocket
+from pie_cli.engine.happenings import Happenings
 from pie_cli.engine.inboxes import Inbox
 from pie_cli.engine.launcher import Exit, Launched, Launcher
+from pie_cli.engine.metrics import Counts
 from pie_cli.engine.quotas import Meter
 from pie_cli.engine.record import Record
 from pie_cli.engine.views import Views
@@ -32,6 +34,8 @@ class Owner(Protocol):
 
     launcher: Launcher
     files_folder: str
+    happenings: Happenings
+    counts: Counts
 
     def tell(self, client: Client, message: c.FromHub) -> bool: ...
     def relay(self, process: "Process", commands: bytes) -> None: ...
@@ -91,6 +95,7 @@ class Process:
         )
         self.record.sandbox = self._owner.launcher.tier
         self.record.launched_at = time.time()
+        self._owner.happenings.add(self.record.launched_at, self.number, "launched")
         self._owner.tell(
             self.client,
             c.Launched(self.run.request, self.id, self.record.launched_at, self.record.sandbox),
@@ -136,6 +141,8 @@ class Process:
 
     def write_events(self, events: bytes) -> None:
         if self._socket:
+            self._owner.happenings.add_frame(time.time(), self.number, happenings.DOWN, events)
+            self._owner.counts.relayed("down", len(events))
             self._socket.write(frames.pack(frames.ENGINE, events))
 
     def write_message(self, message: m.ToInferlet) -> None:
@@ -210,6 +217,8 @@ class Process:
         if self.ended or self._ending:
             return
         if kind == frames.ENGINE:
+            self._owner.happenings.add_frame(time.time(), self.number, happenings.UP, body)
+            self._owner.counts.relayed("up", len(body))
             self._owner.relay(self, body)
         else:
             self._on_message(codec.decode_from_inferlet(body))
@@ -230,6 +239,7 @@ class Process:
             case m.Received(count):
                 self._received(count)
             case m.SendTo():
+                self._note("sent to", now, len(message.text))
                 self.write_message(m.SentTo(self._owner.send_to(self, message)))
             case m.SendFilePart():
                 self._store_part(message, now)
@@ -242,6 +252,7 @@ class Process:
                 self.fail(endings.of_raised(message, self.limits))
 
     def _received(self, count: int) -> None:
+        self._note("received", time.time(), count=count)
         counts: dict[Client, int] = {}
         for sender in self.inbox.received(count):
             counts[sender] = counts.get(sender, 0) + 1
@@ -256,13 +267,30 @@ class Process:
             self.end(endings.beyond_files(file_store.MAX_BYTES))
 
     def _say(self, event: c.Sent | c.Printed | c.Stored) -> None:
+        match event:
+            case c.Sent(text=text):
+                self._note("sent", event.time, len(text))
+            case c.Printed(text=text):
+                self._note("printed", event.time, len(text), count=0)
+                self._owner.counts.output_bytes += len(text)
+            case c.Stored(size=size):
+                self._note("file", event.time, size, count=0)
+                self._owner.counts.files += 1
+                self._owner.counts.file_bytes += size
         self.record.add(event)
         self.views.tell(event)
         self._hold()
 
+    def _note(self, kind: str, now: float, size: int = 0, count: int = 1) -> None:
+        self._owner.happenings.add(now, self.number, kind, size)
+        if count:
+            self._owner.counts.messages[kind.replace(" ", "_")] += count
+
     def _finish(self, terminal: c.Returned | c.Error) -> None:
         self.ended = True
         self.record.terminal = terminal
+        self._owner.happenings.add(terminal.time, self.number, "ended")
+        self._owner.counts.ends[terminal.exit if isinstance(terminal, c.Error) else 0] += 1
         if self._timer:
             self._timer.cancel()
         if self.run.detach and not self._launched:  # its client waits for word of the launch

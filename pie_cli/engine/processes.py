@@ -7,6 +7,7 @@ import re
 from collections import OrderedDict
 from pathlib import PurePath
 
+from pie_cli.engine.ids import Ids
 from pie_cli.engine.process import Process
 from pie_cli.engine.record import Record, kept_each
 
@@ -23,7 +24,8 @@ def is_name(text: str) -> bool:
 class Processes:
     """By id until their end was told, by number until the operating system's process is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
         self.by_id: dict[str, Process] = {}
         self.by_number: dict[int, Process] = {}
         self._ended: OrderedDict[str, Record] = OrderedDict()
@@ -33,7 +35,7 @@ class Processes:
     def new_record(self, app: str, name: str | None, client: str) -> Record:
         """Of a process with that name, or one that nobody has had since the engine started."""
         self.last_number += 1
-        id = name or self._new_id(app, self.last_number)
+        id = name or self._new_id(app)
         return Record(id, self.last_number, app, client, lambda: kept_each(len(self.by_number)))
 
     def add(self, process: Process) -> None:
@@ -41,6 +43,7 @@ class Processes:
 
     def told_its_end(self, process: Process) -> None:
         """Its id is free again, though the process may not have left yet; its record is kept."""
+        self._ids.release(process.id)
         del self.by_id[process.id]
         self._forget(process.id)
         self._ended[process.id] = process.record
@@ -49,6 +52,10 @@ class Processes:
             if len(self._ended) == 1:
                 return
             self._forget(next(iter(self._ended)))
+
+    def take_name(self, name: str) -> bool:
+        """Whether a new process may have that name; it has it from now on."""
+        return name not in self.by_id and self._ids.take(name)
 
     def gone(self, process: Process) -> None:
         del self.by_number[process.number]
@@ -62,9 +69,9 @@ class Processes:
         if record := self._ended.pop(id, None):
             self._ended_size -= record.size
 
-    def _new_id(self, app: str, number: int) -> str:
+    def _new_id(self, app: str) -> str:
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", PurePath(app).stem).strip("-._")[:40] or "app"
-        id = f"{stem}-{number}"
+        id = f"{stem}-{self._ids.next_number()}"
         while id in self.by_id or id in self._ended:  # somebody chose that name
             id += "x"
         return id

@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from ipc import client as c
 from ipc.codec import PROTOCOL_VERSION
 from pie_cli.engine.admission import Admission
 from pie_cli.engine.clients import Clients
+from pie_cli.engine.metrics import Sample
 from pie_cli.engine.parts import Parts
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes
@@ -69,9 +71,35 @@ class Reports:
             resident_bytes("self") or 0,
         )  # fmt: skip
 
+    def samples(self) -> Iterator[Sample]:
+        """The engine's own metrics, besides what is counted."""
+        parts, stats = self._parts, self._parts.stats
+        model = self._options.worker.model
+        yield "pie_info", "gauge", "The engine.", {"model": model, "sandbox": parts.launcher.tier}, 1
+        for name, words, value in (
+            ("processes_live", "Live processes.", self._admission.num_live),
+            ("processes_queued", "Launches that wait.", len(self._admission)),
+            ("clients", "Connected clients.", len(self._clients)),
+            ("uptime_seconds", "Since the engine started.", time.time() - self._started),
+            ("hub_memory_bytes", "Resident memory of the hub.", resident_bytes("self") or 0),
+        ):
+            yield f"pie_{name}", "gauge", words, {}, value
+        for name, words, value in (
+            ("processes_launched", "Launches accepted.", self._processes.last_number),
+            ("hub_cpu_seconds", "CPU time of the hub.", time.process_time()),
+            ("worker_starts", "Starts of the worker.", parts.worker_starts),
+            ("zygote_starts", "Starts of the zygote.", parts.zygote_starts),
+        ):
+            yield f"pie_{name}_total", "counter", words, {}, value
+        if stats:
+            yield "pie_pages", "gauge", "Pages of the worker.", {"state": "free"}, stats.pages_free
+            used = stats.pages_total - stats.pages_free
+            yield "pie_pages", "gauge", "Pages of the worker.", {"state": "used"}, used
+            yield "pie_waves_total", "counter", "Waves of the worker.", {}, stats.waves
+
     def _row(self, process: Process) -> c.ProcessRow:
         known = self._parts.stats.processes if self._parts.stats else {}
-        tokens_in, tokens_out, pages = known.get(process.number, (None, None, None))
+        tokens_in, tokens_out, pages, *_ = known.get(process.number, (None, None, None))
         return c.ProcessRow(
             process.id, process.run.app, process.record.client, process.state,
             age(process), tokens_in, tokens_out, pages, resident_bytes(process.pid),

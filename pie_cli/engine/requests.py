@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ipc import client as c
 from ipc import messages as m
 from pie_cli.engine.clients import Client
+from pie_cli.engine.happenings import Happenings, spans
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes
 from pie_cli.engine.record import Record
@@ -14,8 +15,11 @@ from pie_cli.engine.views import Tell
 class Requests:
     """Answers each request at once."""
 
-    def __init__(self, processes: Processes, tell: Tell, model: str) -> None:
-        self._processes, self._tell, self._model = processes, tell, model
+    def __init__(
+        self, processes: Processes, happenings: Happenings, tell: Tell, model: str
+    ) -> None:
+        self._processes, self._happenings = processes, happenings
+        self._tell, self._model = tell, model
 
     def handle(self, client: Client, message: c.FromClient) -> bool:
         """Whether it was such a request."""
@@ -112,7 +116,22 @@ class Requests:
         elif message.follow:
             self._tell(client, record.terminal)
 
-    def _record(self, client: Client, message: c.Attach | c.ReadLog) -> Record | None:
+    def _read_trace(self, client: Client, message: c.ReadTrace) -> None:
+        record = self._record(client, message)
+        if record is None:
+            return
+        found, missed = self._happenings.of(record.number)
+        self._tell(
+            client,
+            c.Timeline(
+                message.request, record.id, record.app, tuple(spans(found)),
+                record.id in self._processes.by_id, missed,
+            ),
+        )  # fmt: skip
+
+    def _record(
+        self, client: Client, message: c.Attach | c.ReadLog | c.ReadTrace
+    ) -> Record | None:
         """Of the process that a message names; the client is told when there is none."""
         record = self._processes.record(message.process)
         if record is None:
@@ -124,4 +143,5 @@ _HANDLERS = {
     c.Message: Requests._message, c.CloseInput: Requests._close_input,
     c.FilePart: Requests._file_part, c.Attach: Requests._attach, c.Detach: Requests._detach,
     c.Shown: Requests._shown, c.ReadLog: Requests._read_log,
+    c.ReadTrace: Requests._read_trace,
 }  # fmt: skip

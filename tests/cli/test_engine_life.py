@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import time
 
 import pytest
 
+from pie_cli.engine.journal import Journal
 from tests.cli.conftest import (
     ROOT, SECONDS, Engine, children, is_gone, pid_of_inferlet, wait_until,
 )  # fmt: skip
@@ -26,6 +29,8 @@ async def main(input):
 """
 WAIT = """
 import os
+import re
+import resource
 from inferlet import session
 async def main(input):
     session.send("waiting\\n")
@@ -233,3 +238,77 @@ def test_a_long_home_still_has_sockets_that_fit(own_engine, tmp_path):
         assert engine.run(HELLO).stdout == '"hello"\n'
     finally:
         engine.pie("stop")
+
+
+SPIN = """
+from inferlet import session
+def main(input):
+    session.send("spinning")
+    while True:
+        pass
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_a_busy_engine_and_leaves_nothing(own_engine, number):
+    app = own_engine.write(SPIN)
+    process = own_engine.start("run", app, "-n", 6, "--no-stdin")
+    wait_until(lambda: len(own_engine.processes()) == 6)
+    waiting = own_engine.start("run", own_engine.write(WAIT, "wait.py"), "--no-stdin")
+    assert waiting.stderr.readline() == "waiting\n"
+    hub = own_engine.card()["pid"]
+    parts = [hub, *children(hub), *children(own_engine.engine_pid("zygote"))]
+    os.kill(hub, number)
+    assert process.wait(timeout=SECONDS) == waiting.wait(timeout=SECONDS) == 137
+    assert "the engine was stopped" in waiting.communicate()[1]
+    wait_until(lambda: all(map(is_gone, parts)))
+    assert own_engine.card() is None
+    names = {path.name for path in own_engine.home.glob("run/*/*")}
+    assert names == {"lock", "start.lock"}
+
+
+def test_the_log_has_a_line_an_event_with_time_process_and_client(own_engine):
+    assert own_engine.run(HELLO, "--name", "greeter").returncode == 0
+    (log,) = own_engine.home.glob("logs/*.log")
+    lines = [line.split() for line in log.read_text().splitlines()]
+    (ended,) = [line for line in lines if "ended" in line]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", ended[0])
+    assert ended[1] == "info" and "process=greeter" in ended and "exit=0" in ended
+    assert any(word.startswith("client=") for word in ended)
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(own_engine, tmp_path):
+    journal = Journal("/dev/full")
+    journal.info("event", text="two\nlines \"quoted\"", number=1.5, nothing=None)
+    Journal(str(tmp_path / "no" / "folder")).error("event")
+    path = tmp_path / "log"
+    Journal(str(path)).info("event", text='two\nlines "quoted"', number=1.5, nothing=None)
+    assert path.read_text().endswith(' info event text="two\\nlines \\"quoted\\"" number=1.500\n')
+
+
+def test_launches_that_wait_can_be_seen_killed_and_their_names_are_taken(own_engine):
+    def few_descriptors() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (240, 240))
+
+    app = own_engine.write(WAIT)
+    many = own_engine.start("run", app, "-n", 60, "--no-stdin", preexec_fn=few_descriptors)
+    wait_until(lambda: sum(row["state"] == "running" for row in own_engine.processes()) == 60)
+    queued = own_engine.start("run", app, "--no-stdin", "--name", "late")
+    wait_until(lambda: any(row["state"] == "queued" for row in own_engine.processes()))
+    again = own_engine.pie("run", app, "--name", "late")
+    assert again.returncode == 2 and "`late` is in use" in again.stderr
+    assert own_engine.pie("kill", "late").returncode == 0
+    assert queued.wait(timeout=SECONDS) == 137
+    assert "as many as it may have" in queued.communicate()[1]
+    next_one = own_engine.start("run", app, "--no-stdin", "--name", "late")
+    wait_until(lambda: any(row["id"] == "late" for row in own_engine.processes()))
+    first = next(row["id"] for row in own_engine.processes() if row["id"] != "late")
+    own_engine.pie("kill", first)
+    assert next_one.stderr.readline()  # the notice
+    wait_until(
+        lambda: any(
+            (row["id"], row["state"]) == ("late", "running") for row in own_engine.processes()
+        )
+    )
+    own_engine.pie("stop")
+    many.wait(timeout=SECONDS)

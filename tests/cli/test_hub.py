@@ -540,3 +540,22 @@ def main(input):
     process = client.run(source, limits=c.Asked(messages=100))
     client.value_of(process)
     assert client.texts(process) == [str(i) for i in range(250)]
+
+
+# ---- traces
+
+
+def test_a_timeline_has_the_moments_of_a_process_in_order_also_after_its_end(client):
+    process = client.run(TALK)
+    client.send(process, "hi")
+    client.send(process, "end")
+    client.value_of(process)
+    client.say(c.ReadTrace(11, process))
+    timeline = client.wait(c.Timeline)
+    assert (timeline.request, timeline.app, timeline.live) == (11, "app.py", False)
+    names = [span.name for span in timeline.spans]
+    assert names[0] == "launched" and names[-1] == "ended"
+    assert names.count("sent") == 3 and names.count("received") == 2 and "printed" in names
+    assert [span.start for span in timeline.spans] == sorted(span.start for span in timeline.spans)
+    client.say(c.ReadTrace(12, "nobody"))
+    assert client.wait(c.Unknown).request == 12

@@ -15,7 +15,6 @@ WIDE = TensorType(DType.f32, (1024,))
     [
         ({"pipelines": 1}, [m.OpenPipeline(0), m.OpenPipeline(1)]),
         ({"channels": 1}, [m.DefineChannel(0, WIDE, 7)]),
-        ({"passes": 0}, [m.OpenPipeline(0), m.OpenWorkingSet(0), m.Fork(0, 1, 0)]),
     ],
 )
 def test_a_process_that_meets_a_limit_is_told_its_key(limits, commands):
