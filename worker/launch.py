@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ipc.errors import ErrorCode, Failure
 from ipc.types import TensorType
-from worker import settle
+from worker import ports, settle
 from worker.batch import LaneRows, Patch, assemble
 from worker.channels import DeviceRings
 from worker.definitions import Channel, Lanes, Stage
@@ -69,6 +69,8 @@ class Launcher:
         left = [segment for segment in segments if segment.fire.begun]
         left.sort(key=is_masked)  # models like them last
         for segment in left:
+            if segment.cut and ports.may_be_cut(segment.fire):
+                segment.stop = segment.cut
             segment.stop = min(segment.stop, segment.fire.num_rows)
         return left
 

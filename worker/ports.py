@@ -55,6 +55,20 @@ class View:
     readout: Sequence[int]  # in lane order
     mask: Any = None  # `[rows, width]` of all rows, absent ones included
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether the rows attend as appended ones do, as far as their own lane goes."""
+        return self.mask is None and all(placed.is_causal for placed in self.placed)
+
+
+def may_be_cut(fire: Fire) -> bool:
+    """Whether its rows may be computed in several waves: none attends a later one."""
+    bound = fire.pass_.ports
+    if bound is None:
+        return True
+    in_groups = any(group >= 0 for group in bound.groups)
+    return fire.view is not None and fire.view.is_causal and not in_groups
+
 
 # ---- binding
 

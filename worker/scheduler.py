@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from worker.beginning import Beginning
 from worker.heads import Heads
+from worker.ports import may_be_cut
 from worker.reclaim import age_of
 from worker.state import Fire, Pipeline, Segment, State, Wave
 
@@ -140,10 +141,13 @@ class Scheduler:
         """Puts up to `most` rows of the fire into the wave; gives the rows that this takes."""
         if not fire.begun and not self._beginning.begin(wave, fire):
             return 0
-        rows = fire.num_rows - fire.rows_done
-        if fire.pass_.ports is None:  # else its rows may attend each other: it is not cut
-            rows = min(rows, most)
-        wave.segments.append(Segment(fire, fire.rows_done, fire.rows_done + rows))
+        start, rows = fire.rows_done, fire.num_rows - fire.rows_done
+        cut = start + min(rows, most)
+        if may_be_cut(fire):
+            wave.segments.append(Segment(fire, start, cut))
+            return cut - start
+        # Its rows may attend each other. Only when they are placed is it known whether they do.
+        wave.segments.append(Segment(fire, start, start + rows, cut))
         return rows
 
     def _served_go_last(self, wave: Wave) -> None:

@@ -185,6 +185,7 @@ class Segment:
     fire: Fire
     start: int
     stop: int
+    cut: int = 0  # where it stops if its rows, once placed, turn out not to attend each other
 
     @property
     def is_last(self) -> bool:

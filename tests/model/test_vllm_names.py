@@ -185,3 +185,11 @@ def test_the_cpu_ships_kernels_for_norms() -> None:
     torch = importlib.import_module("torch")
     assert hasattr(torch.ops._C, "rms_norm")
     assert hasattr(torch.ops._C, "fused_add_rms_norm")
+
+
+def test_buffers_hold_a_full_wave_and_a_whole_pass_beside_it():
+    from worker.config import Config
+    from worker.model.vllm_loading import MAX_LANES, MAX_ROWS
+
+    assert Config().row_budget + Config().max_embed_length <= MAX_ROWS
+    assert Config().row_budget <= MAX_LANES

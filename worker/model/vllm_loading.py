@@ -22,8 +22,9 @@ from worker.model.base import Progress
 
 #: What the attention kernels like best: the CPU's want multiples of 32, the GPU's multiples of 16.
 DEFAULT_PAGE_SIZE = {"cpu": 32, "cuda": 16}
-#: Bounds for vLLM's own buffers. How large a batch gets is the scheduler's business.
-MAX_LANES, MAX_ROWS = 1024, 8192
+#: Bounds for vLLM's own buffers. How large a batch gets is the scheduler's business: at most a full
+#: wave, and beside it one pass whose rows may not be cut.
+MAX_LANES, MAX_ROWS = 2048, 8192 + 2048
 
 
 def make_config(
