@@ -1,10 +1,12 @@
 """The example programs of the contract, as they stand, show what their headings say."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
-from tests.end_to_end.conftest import PROGRAMS
+from tests.end_to_end.conftest import PROGRAMS, ROOT, environment
 
 pytestmark = pytest.mark.model
 FRANCE = {"prompt": "The capital of France is", "max_tokens": 12}
@@ -167,3 +169,19 @@ def test_a_forced_call_is_found_answered_and_in_the_history_of_the_reply(result)
     for (name, arguments), total in zip(got["calls"], got["sums"], strict=True):
         values = json.loads(arguments)
         assert name == "add" and set(values) == {"a", "b"} and sum(values.values()) == total
+
+
+def test_two_processes_talk_by_send_to_and_both_logs_alternate(home, pie):
+    first = subprocess.Popen(
+        [sys.executable, "-m", "pie_cli", "run", str(PROGRAMS / "talking.py"), "--no-stdin"],
+        env=environment(home), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    said = next(line for line in first.stderr if line.startswith("{"))  # the engine may start first
+    peer = json.loads(said)["id"]
+    value = {"peer": peer, "topic": "Is rain good?"}
+    second = pie("run", PROGRAMS / "talking.py", "--no-stdin", "--input", json.dumps(value))
+    assert second.returncode == 0, second.stderr
+    out, err = first.communicate(timeout=120)
+    assert first.returncode == 0, err
+    logs = json.loads(out)["log"], json.loads(second.stdout)["log"]
+    assert [len(log) for log in logs] == [2, 2] and all(map(str.strip, logs[0] + logs[1]))
