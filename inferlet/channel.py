@@ -15,10 +15,10 @@ from inferlet.errors import ChannelFull, InferletError, TraceError, with_hint
 from inferlet.eta.trace import current_stage
 from inferlet.runtime import cells, handles
 from inferlet.runtime.outbox import check_cell
-from inferlet.runtime.source import at, user_line
+from inferlet.runtime.source import Line, at, user_line
 from inferlet.runtime.waiting import Mailbox
 from ipc import messages as m
-from ipc.types import DType, TensorType
+from ipc.types import MAX_CAPACITY, MAX_CELL_BYTES, DType, TensorType
 
 if TYPE_CHECKING:
     from inferlet.eta import Tensor
@@ -45,6 +45,11 @@ class Channel:
         self._is_named = False
         self._is_seeded = False  # the host had put cells before the first submit
         self._cell = TensorType(self.dtype, self.shape)
+        if self._cell.nbytes > MAX_CELL_BYTES:
+            raise ValueError(
+                f"a cell of {self._cell} has {self._cell.nbytes:,} bytes; a channel's cell has at "
+                f"most {MAX_CELL_BYTES:,}"
+            )
         self._capacity = 1
         self._number = -1  # the engine's handle, once a pass uses the channel
         # count = cells in the ring after all host calls and accepted fires. In a run: after the
@@ -54,6 +59,7 @@ class Channel:
         self._owner: PipelineState | None = None
         self._stage_puts = self._stage_reads = False
         self._may_be_absent = False  # some stage's put may hold the token id -1
+        self._made_at: dict[Line, None] = {}  # lines of what stages put, once each
         # Host-read channels: cells in order; `_owed` are those among them without data yet.
         self._held = 0  # committed cells that stay in the engine until the channel is watched
         self._is_watched = False
@@ -73,8 +79,8 @@ class Channel:
         """Makes the ring hold `n` cells. Legal until a submit uses the channel."""
         self._host_only("capacity")
         n = cells.integer(n, "capacity")
-        if n < 1:
-            raise ValueError(f"capacity {n} of {self._label}; at least 1")
+        if not 1 <= n <= MAX_CAPACITY:
+            raise ValueError(f"capacity {n} of {self._label}; it is 1 to {MAX_CAPACITY}")
         if self._number >= 0:
             raise TraceError(
                 with_hint(

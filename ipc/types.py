@@ -6,6 +6,11 @@ from math import prod
 import msgspec
 
 
+# What no channel may exceed, whatever the limits of its process.
+MAX_CELL_BYTES = 1 << 31
+MAX_CAPACITY = 1 << 16
+
+
 class DType(enum.IntEnum):
     """Element type of a tensor. Codes are part of the canonical encoding and are never reused."""
 

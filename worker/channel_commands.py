@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from ipc import messages as m
 from ipc.errors import ErrorCode
+from ipc.types import MAX_CAPACITY
 from worker import holding, passes
 from worker.admission import add, check_queued, get
 from worker.definitions import Channel
 from worker.state import CellChange, Fire, Process, State
 from worker.violation import Violation
-
-MAX_CAPACITY = 1 << 16
 
 
 def define_channel(state: State, process: Process, command: m.DefineChannel) -> None:

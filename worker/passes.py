@@ -10,7 +10,7 @@ from ipc import accounting
 from ipc.eta.check import CheckError, check
 from ipc.eta.graph import SPENT, Program
 from ipc.eta.ops import CARRY, INDEX
-from ipc.types import BoundProgram, DType, PassSpec, TensorType
+from ipc.types import MAX_CELL_BYTES, BoundProgram, DType, PassSpec, TensorType
 from worker import ports
 from worker.definitions import Channel, Lanes, Outputs, Pass, Stage, Use
 from worker.state import Process, State
@@ -18,7 +18,6 @@ from worker.violation import Violation
 
 MAX_RANK = 4
 INTEGERS = (DType.i32, DType.u32)
-MAX_CELL_BYTES = 1 << 31
 
 
 def check_type(cell: TensorType) -> None:

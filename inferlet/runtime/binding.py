@@ -21,6 +21,7 @@ from inferlet.runtime.source import at
 from inferlet.working_set import WorkingSet
 from ipc import messages as m
 from ipc.accounting import ChannelEffect, fire_effects
+from ipc.errors import ErrorCode, Failure
 from ipc.eta.graph import SPENT
 from ipc.types import BoundProgram, PassSpec, TensorType
 
@@ -50,6 +51,7 @@ class BoundPass:
         self.pipeline = pipeline
         self.recorded: Recorded = plan.recorded
         self.inputs = plan.inputs
+        self._tokens = fwd._tokens if isinstance(fwd._tokens, Channel) else None
         self.spec: PassSpec = plan.spec(self.number, lambda channel: channel._number)
         self.effects: dict[Channel, ChannelEffect] = plan.effects
         # Weak: the results know the pass, and nobody can await them once the user has no handle.
@@ -70,10 +72,14 @@ class BoundPass:
     def returns_value(self) -> bool:
         return self.epilogue is not None and self.epilogue.returns_value
 
-    def line_of(self, stage: str, node: int) -> str:
-        """`app.py:14` of the operation at `node` of a stage; empty when it is not known."""
-        traced = getattr(self.recorded, stage) if stage else None
-        line = traced.source.get(node) if traced else None
+    def place_of(self, failure: Failure) -> str:
+        """The user's line that a failure is about, `app.py:14`; empty when it is not known."""
+        if failure.code == ErrorCode.TOKEN_RANGE and self._tokens is not None:
+            channel = self._tokens
+            lines = ", ".join(map(at, channel._made_at)) or "the host"
+            return f"{lines}: what is put on {channel._label}"
+        traced = getattr(self.recorded, failure.stage) if failure.stage else None
+        line = traced.source.get(failure.node) if traced else None
         return at(line) if line else ""
 
 
@@ -129,6 +135,9 @@ class Plan:
             channel._claim(self.pipeline, effect.puts, effect.reads)
         for stage in self.recorded.stages:
             safe = stage.program.never_absent_puts()
+            for slot, node in stage.program.last_puts.items():
+                if line := stage.source.get(node):
+                    stage.channels[slot]._made_at[line] = None
             for slot, kind in stage.program.slot_events():
                 if kind == "put" and slot not in safe:
                     stage.channels[slot]._may_be_absent = True

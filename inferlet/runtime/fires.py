@@ -177,7 +177,7 @@ class PipelineState:
         for fire in self.fires:
             if fire.seq == event.seq:
                 failure, bound = event.failure, fire.bound
-                place = bound.line_of(failure.stage, failure.node)
+                place = bound.place_of(failure)
                 self.fail(fire_failure(failure, bound.label, fire.number, place))
                 return
 

@@ -158,7 +158,7 @@ class Run:
 
     def _fail_pipeline(self, failure: Failure) -> None:
         number = self._first_number + self.num_delivered
-        place = self.bound.line_of(failure.stage, failure.node)
+        place = self.bound.place_of(failure)
         self.pipeline.fail(fire_failure(failure, self.bound.label, number, place))
 
     def _finish(self) -> None:

@@ -344,6 +344,32 @@ async def test_capacity_is_fixed_by_the_first_submit(hub):
 
 
 @on_engine(count_up)
+async def test_a_token_that_is_none_is_told_with_the_line_that_made_it(hub):
+    pipe, made = Pipeline(), Channel([1], dtype.i32).named("made")
+
+    def make():
+        made.put(constant([999]))
+
+    pipe.submit(appending(WorkingSet(), [1], make)[0])
+    fwd, result = appending(WorkingSet(), made, lambda: constant(1))
+    pipe.submit(fwd)
+    line = make.__code__.co_firstlineno + 1
+    with pytest.raises(InferletError, match=f"test_channel.py:{line}: what is put on .*`made`"):
+        await result
+
+
+@on_engine()
+async def test_a_channel_that_no_engine_holds_is_refused_where_it_is_made(hub):
+    with pytest.raises(ValueError, match=r"a cell of u32\[1099511627776\] has 4,398,046,511,104 bytes"):
+        Channel([2**40], dtype.u32)
+    assert Channel([2**31], dtype.bool).shape == (2**31,)
+    with pytest.raises(ValueError, match="capacity 65537 of channel .* is 1 to 65536"):
+        Channel([1], dtype.i32).capacity(65_537)
+    with pytest.raises(ValueError, match="capacity 0 of channel"):
+        Channel([1], dtype.i32).capacity(0)
+
+
+@on_engine(count_up)
 async def test_host_calls_inside_a_stage_are_trace_errors(hub):
     ws, pipe, channel = WorkingSet(), Pipeline(), Channel.from_([1])
     calls = [
