@@ -25,33 +25,36 @@ def find_engine(model: str | None) -> Connection | None:
 
 
 def find_or_start(
-    model: str | None, keep_alive: float, on_start: Callable[[str], None]
+    model: str | None, keep_alive: float, on_start: Callable[[str], None], client: str | None = None
 ) -> Connection:
     """A connection to the model's engine. `on_start` is told the name of a model to be loaded.
+    `client`: for whom the connection speaks.
 
     Raises EngineLost, StoreFailure and UsageError.
     """
     name = model or settings.chosen_model()
     if name and settings.is_stored(name):  # then all that start at once wait for the first
-        return _start_once(name, keep_alive, on_start)
+        return _start_once(name, keep_alive, on_start, client)
     from pie_cli.models import resolve
 
-    return _start_once(resolve(model)["name"], keep_alive, on_start)
+    return _start_once(resolve(model)["name"], keep_alive, on_start, client)
 
 
-def _start_once(model: str, keep_alive: float, on_start: Callable[[str], None]) -> Connection:
+def _start_once(
+    model: str, keep_alive: float, on_start: Callable[[str], None], client: str | None
+) -> Connection:
     folder = settings.engine_folder(model)
-    if connection := connect(folder):
+    if connection := connect(folder, client=client):
         return connection
     from pie_cli.models import resolve
 
     prepare(folder)
     with _start_lock(folder):
-        if connection := connect(folder):
+        if connection := connect(folder, client=client):
             return connection
         facts = resolve(model)
         on_start(model)
-        return _start(folder, model, facts["path"], keep_alive)
+        return _start(folder, model, facts["path"], keep_alive, client)
 
 
 def prepare(folder: settings.EngineFolder) -> None:
@@ -70,7 +73,9 @@ def _start_lock(folder: settings.EngineFolder) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _start(folder: settings.EngineFolder, model: str, path: str, keep_alive: float) -> Connection:
+def _start(
+    folder: settings.EngineFolder, model: str, path: str, keep_alive: float, client: str | None
+) -> Connection:
     log = settings.new_log(model)
     command = [sys.executable, "-m", "pie_cli.engine.daemon", "--model", model]
     command += ["--model-path", path, "--log", str(log), "--keep-alive", str(keep_alive)]
@@ -83,7 +88,7 @@ def _start(folder: settings.EngineFolder, model: str, path: str, keep_alive: flo
         )  # fmt: skip
     deadline = time.monotonic() + CARD_SECONDS
     while time.monotonic() < deadline:
-        if connection := connect(folder):
+        if connection := connect(folder, client=client):
             return connection
         if (status := daemon.poll()) is not None:
             words = last_words(log)
