@@ -65,7 +65,7 @@ class Hub:
         self.end: asyncio.Future[EngineEnd] = self._loop.create_future()
         self._progress = c.Progress(0.0, "starting")
         self._idle: asyncio.TimerHandle | None = None
-        self._had_client = False
+        self._had_client = self._was_ready = False
         self._tasks: set[asyncio.Task] = set()
         self._processes = Processes(
             Ids(str(settings.home() / ".last-process"), str(settings.run_folder() / ".names"))
@@ -124,6 +124,8 @@ class Hub:
         if end.failure:
             await asyncio.sleep(FAREWELL_SECONDS)
         await self._parts.close_launcher()
+        for process in self._processes.by_number.values():
+            process.close()
         self.clients.close()
         await self._parts.close_worker()
 
@@ -294,14 +296,21 @@ class Hub:
     # ---- the parts
 
     def on_progress(self, progress: c.Progress) -> None:
+        """Told to all while the engine starts, and later to those whose launches wait for it."""
         self._progress = progress
-        self.clients.broadcast(progress)
+        if not self._was_ready:
+            self.clients.broadcast(progress)
+            return
+        waiting = {p.client for p in self._processes.by_id.values() if p.state == "waiting"}
+        for client in waiting:
+            self.tell(client, progress)
 
     def on_ready(self) -> None:
         self._on_ready(self._parts.ready, self._parts.sandbox)
 
     def on_up(self) -> None:
         self.on_progress(c.Progress(1.0, "ready"))
+        self._was_ready = True
         for process in self._processes.by_number.values():
             process.wait_for_worker(False)
 

@@ -134,6 +134,10 @@ class Process:
             self._socket.close()
         own = endings.of_exit(exit, self.limits)
         self.fail(self._ending or own)
+        self.close()
+
+    def close(self) -> None:
+        """Leave no file behind that is not complete."""
         self.files.close()
         self._store.close()
 

@@ -143,6 +143,7 @@ class WorkerProcess:
 
     def _ended(self) -> None:
         self._loop.remove_reader(self._pidfd)
+        self._serving = False
         self._reader.check()  # its last words may still be unread
         self._loop.call_soon(self._report_death, self._process.wait())
 

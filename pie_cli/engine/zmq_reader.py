@@ -1,11 +1,15 @@
 """Reads a ZeroMQ socket from the event loop. Knows the trap, nothing of the messages.
 
 The socket's descriptor is edge-triggered: it tells of a message once, and a send may swallow that.
-So everything is drained after each event, and after each send.
+So everything is drained after each event, and after each send; the rest of the loop has its turn
+between.
 """
 
 import asyncio
 from collections.abc import Callable
+
+
+AT_ONCE = 128  # messages in one turn of the loop
 
 
 class ZmqReader:
@@ -31,5 +35,7 @@ class ZmqReader:
 
     def _drain(self) -> None:
         self._scheduled = False
-        while self._receive():
-            pass
+        for _ in range(AT_ONCE):
+            if not self._receive():
+                return
+        self.check()

@@ -559,3 +559,21 @@ def test_a_timeline_has_the_moments_of_a_process_in_order_also_after_its_end(cli
     assert [span.start for span in timeline.spans] == sorted(span.start for span in timeline.spans)
     client.say(c.ReadTrace(12, "nobody"))
     assert client.wait(c.Unknown).request == 12
+
+
+def test_a_file_that_an_ended_engine_left_incomplete_is_gone(own_engine, tmp_path):
+    assert own_engine.run("def main(): pass").returncode == 0
+    client = HubClient(own_engine)
+    source = """
+import asyncio
+from inferlet.runtime import handles
+from ipc import messages as m
+async def main(input):
+    handles.current().outbox.message(m.SendFilePart(100, b"x" * 50))
+    await asyncio.sleep(99)
+"""
+    process = client.run(source, files_folder=str(tmp_path / "out"))
+    wait_until(lambda: [path.name for path in tmp_path.glob("out/.*")] == [f".{process}-1.part"])
+    client.close()
+    own_engine.pie("stop")
+    assert not list((tmp_path / "out").iterdir())

@@ -83,3 +83,17 @@ def test_a_worker_that_still_loads_is_ended_at_once(clean_environment, monkeypat
         assert not any(isinstance(report, m.Ready) for report in heard.reports)
 
     asyncio.run(run())
+
+
+def test_what_is_sent_before_the_worker_is_ready_goes_out_when_it_is(clean_environment):
+    async def run():
+        heard = Heard(clean_environment)
+        heard.worker.relay(1, b"a")
+        heard.worker.relay(2, b"b")
+        await heard.until(lambda: len(heard.batches) == 2)
+        assert heard.batches == [(1, b"a"), (2, b"b")]
+        assert any(isinstance(report, m.Ready) for report in heard.reports)
+        await heard.worker.close()
+        await heard.worker.close()
+
+    asyncio.run(run())
