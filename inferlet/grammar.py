@@ -29,9 +29,12 @@ _shared = weakref.WeakKeyDictionary()
 class Grammar:
     """A language, compiled for the model's vocabulary. Made by the constructors below."""
 
-    def __init__(self, kind: str, source: str, text: str, start: "LLMatcher") -> None:
+    def __init__(
+        self, kind: str, source: str, text: str, start: "LLMatcher", has_special: bool = False
+    ) -> None:
         """`text`: the engine's grammar. `start`: a matcher that is only ever copied."""
         self._kind, self._source, self._text, self._start = kind, source, text, start
+        self._has_special = has_special
 
     def __repr__(self) -> str:
         source = self._source if len(self._source) <= 60 else self._source[:57] + "…"
@@ -40,22 +43,22 @@ class Grammar:
     @classmethod
     def json(cls) -> "Grammar":
         """One JSON value of any type."""
-        return _share("JSON schema", "true", compiler.from_json_schema)
+        return shared("JSON schema", "true", compiler.from_json_schema)
 
     @classmethod
     def from_json_schema(cls, s: str | dict | bool) -> "Grammar":
         """JSON values that satisfy the schema, which is JSON text or an equal dict or bool."""
-        return _share("JSON schema", compiler.canonical_schema(s), compiler.from_json_schema)
+        return shared("JSON schema", compiler.canonical_schema(s), compiler.from_json_schema)
 
     @classmethod
     def from_regex(cls, p: str) -> "Grammar":
         """Texts that `p` matches as a whole."""
-        return _share("regex", _text(p, "from_regex"), compiler.from_regex)
+        return shared("regex", _text(p, "from_regex"), compiler.from_regex)
 
     @classmethod
     def from_ebnf(cls, g: str) -> "Grammar":
         """Texts of the rule `root`."""
-        return _share("EBNF grammar", _text(g, "from_ebnf"), compiler.from_ebnf)
+        return shared("EBNF grammar", _text(g, "from_ebnf"), compiler.from_ebnf)
 
 
 def _text(value: object, what: str) -> str:
@@ -64,30 +67,28 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _share(kind: str, source: str, to_lark: Callable[[str], str]) -> Grammar:
-    """Equal sources share one compiled object."""
+def shared(
+    kind: str, source: str, to_lark: Callable[[str], str], *, has_special: bool = False
+) -> Grammar:
+    """Equal sources share one compiled object. `has_special`: its text names special tokens."""
     vocabulary = handles.current().vocabulary
-    shared = _shared.setdefault(vocabulary, OrderedDict())
-    known = shared.get((kind, source))
+    kept = _shared.setdefault(vocabulary, OrderedDict())
+    known = kept.get((kind, source))
     if known is None:
         text = to_lark(source)
-        known = Grammar(kind, source, text, engine.compile_lark(text, vocabulary, kind))
-        shared[kind, source] = known
-        if len(shared) > MAX_SHARED:
-            shared.popitem(last=False)
+        start = engine.compile_lark(text, vocabulary, kind)
+        known = Grammar(kind, source, text, start, has_special)
+        kept[kind, source] = known
+        if len(kept) > MAX_SHARED:
+            kept.popitem(last=False)
     else:
-        shared.move_to_end((kind, source))
+        kept.move_to_end((kind, source))
     return known
 
 
 def stop_ids() -> frozenset[int]:
-    """The ids that end a reply, also for a model without a chat template."""
-    try:
-        return frozenset(chat.stop_tokens())
-    except InferletError:
-        vocabulary = handles.current().vocabulary
-        ids = (vocabulary.token_id(vocabulary.named_token("eos_token")), *vocabulary.end_ids)
-        return frozenset(number for number in ids if number is not None)
+    """The ids that end a reply."""
+    return frozenset(chat.stop_tokens())
 
 
 class Matcher:
@@ -103,6 +104,8 @@ class Matcher:
         self._vocabulary = runtime.vocabulary
         self._size = engine.size_of(runtime.vocabulary)
         self._textless = engine.textless(runtime.vocabulary)
+        if grammar._has_special:  # the engine knows which of them may come
+            self._textless -= runtime.vocabulary.special
         self._stops = stop_ids()
         self.reset()
 

@@ -14,7 +14,6 @@ from inferlet.formats import calls, thinking
 from inferlet.formats.calls import Call, language
 from inferlet.formats.toolbox import Toolbox
 from inferlet.grammar import Grammar, Matcher
-from inferlet.grammar import _share as share
 from inferlet.runtime import handles
 from inferlet.runtime.cells import integers
 from inferlet.runtime.handles import Runtime
@@ -47,12 +46,17 @@ def answer(name: str, value: Any) -> list[int]:
 def format(specs: Specs) -> Grammar | None:
     """The grammar of one or more valid calls; None without tools or a tool format."""
     functions = _functions(specs)
-    markup = calls.of(handles.current().vocabulary)
-    if not functions or not isinstance(markup, calls.Hermes | calls.QwenXml):
-        return None  # of the other markups only the decoders exist
+    vocabulary = handles.current().vocabulary
+    markup = calls.of(vocabulary)
+    if not functions or markup is None:
+        return None
     _declare(functions)
     source = json.dumps(functions, ensure_ascii=False)
-    return share("tool calls", source, lambda _: language.lark_of(functions, markup))
+
+    def to_lark(_: str) -> str:
+        return language.lark_of(functions, markup, vocabulary)
+
+    return grammar.shared("tool calls", source, to_lark, has_special=True)
 
 
 def create_matcher(specs: Specs) -> Matcher:
@@ -124,8 +128,8 @@ class Decoder:
         self._vocabulary = runtime.vocabulary
         markup = calls.of(runtime.vocabulary)
         think = thinking.markers_of(runtime.vocabulary)
-        schemas = dict(_declared.get(runtime, {}))
-        self._scanner = markup and calls.Scanner(markup, schemas, think)
+        types = calls.Types(dict(_declared.get(runtime, {})))
+        self._scanner = markup and calls.Scanner(markup, types, think)
         self._stops = grammar.stop_ids()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._found: deque[Call] = deque()

@@ -276,13 +276,21 @@ def test_t6_declared_types_tell_strings_from_numbers():
     [
         ("True", {"type": "boolean"}, "true"),
         ("True", {"type": "string"}, '"True"'),
-        ("True", None, '"True"'),
+        ("True", {}, '"True"'),
         ("null", {"type": ["string", "null"]}, "null"),
         ("12", {"type": ["string", "null"]}, '"12"'),
+        ("1.5", {"type": ["string", "integer"]}, '"1.5"'),
+        ("3.0", {"type": ["string", "integer"]}, "3.0"),
+        ("12", {"enum": ["12", "13"]}, '"12"'),
+        ("12", {"anyOf": [{"type": "string"}, {"type": "null"}]}, '"12"'),
+        ("12", {"$ref": "#/$defs/text"}, '"12"'),
         ("1e20", {"type": "number"}, "1e20"),
-        ('"q"', None, '"\\"q\\""'),
-        ("[1, 2]", None, "[1,2]"),
+        ('"q"', {}, '"\\"q\\""'),
+        ("[1, 2]", {}, "[1,2]"),
     ],
 )
 def test_unquoted_values_are_read_by_their_type(text, schema, expected):
-    assert calls.values.typed(text, schema) == expected
+    parameters = {"properties": {"a": schema}, "$defs": {"text": {"type": "string"}}}
+    types = calls.Types({"f": parameters})
+    assert calls.values.typed(text, types.of("f", "a")) == expected
+    assert calls.values.typed(text, types.of("g", "a")) == calls.values.typed(text, ())

@@ -228,14 +228,33 @@ def test_the_grammar_of_tagged_calls_takes_what_the_decoder_reads():
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "legal", "forbidden"),
     [
-        {"type": "string", "maxLength": 3},
-        {"anyOf": [{"type": "null"}]},
-        {"type": "string", "enum": [1]},
+        ({"type": "string", "maxLength": 3}, ["", "abc", "12"], ["abcd"]),
+        ({"type": "string", "pattern": "^a"}, ["a<b>", "a\n"], ["b", ""]),
+        ({"type": "string", "enum": [1, "x"]}, ["x"], ["1", "y"]),
+        ({"enum": ["1", "2"]}, ["1"], ["3", '"1"']),
+        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, ["null", "x"], ["12", '"x"', "{}"]),
+        ({"type": "array", "items": {"type": "string"}}, ['["x"]'], ['["</parameter>"]', "x"]),
+        ({"type": "string"}, ["</parameter", "<a>"], ["</parameter>", "a\n<parameter=b>\nc"]),
     ],
 )
-def test_what_tagged_calls_cannot_be_held_to_is_an_error(schema):
+def test_values_of_tagged_calls_are_held_to_their_schema(schema, legal, forbidden):
     install(VOCABULARIES["xml"])
-    with pytest.raises(GrammarError, match="cannot be held to it"):
-        tools.format([{"name": "f", "parameters": {"properties": {"a": schema}}}])
+    parameters = {"properties": {"a": schema}, "required": ["a"]}
+    matcher = tools.create_matcher([{"name": "f", "parameters": parameters}])
+    head, end = (
+        "<tool_call>\n<function=f>\n<parameter=a>\n",
+        "\n</parameter>\n</function>\n</tool_call>",
+    )
+    assert [v for v in legal if not accepts(matcher, head + v + end)] == []
+    assert [v for v in forbidden if accepts(matcher, head + v + end)] == []
+
+
+@pytest.mark.parametrize("family", ["xml", "glm", "dsml", "pythonic"])
+def test_names_that_a_markup_cannot_write_are_an_error(family):
+    install(VOCABULARIES[family])
+    parameters = {"properties": {'a"> <b': {}}, "required": ['a"> <b']}
+    for spec in ({"name": "f g"}, {"name": "f", "parameters": parameters}):
+        with pytest.raises(GrammarError, match="cannot be named in this model's call markup"):
+            tools.format([spec])

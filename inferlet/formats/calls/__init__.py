@@ -3,6 +3,7 @@
     scan      what all markups share: calls, and the walk from opener to opener
     source    the text of one call as it comes
     json_text where a JSON text ends, found while it comes
+    types     of arguments without quotes
     values    what a complete JSON text says, as compact text
     hermes    JSON between `<tool_call>` and `</tool_call>`
     headed    a name, then JSON: Mistral, DeepSeek V3, Kimi, Phi-4, Harmony
@@ -20,9 +21,10 @@ from inferlet.formats.calls.headed import DEEPSEEK, KIMI, Harmony, Headed, Liste
 from inferlet.formats.calls.hermes import Hermes
 from inferlet.formats.calls.scan import Call, Markup, Scanner
 from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml, Xtml
+from inferlet.formats.calls.types import Types
 from inferlet.runtime.tokenizer import Vocabulary
 
-__all__ = ["Call", "Hermes", "Markup", "QwenXml", "Scanner", "of"]
+__all__ = ["Call", "Hermes", "Markup", "QwenXml", "Scanner", "Types", "of"]
 
 # The most telling marker first: `<tool_call>` belongs to several families.
 _FAMILIES: tuple[tuple[str, Markup], ...] = (

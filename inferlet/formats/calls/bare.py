@@ -3,8 +3,9 @@
 import ast
 import re
 
-from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.scan import Call, Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.types import Types
 from inferlet.formats.calls.values import call_of, dumps
 
 
@@ -17,7 +18,7 @@ class BareJson(Markup):
     def example(self) -> str:
         return '{"name": <function-name>, "parameters": <args-json-object>}'
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         yield from source.space()
         if (yield from source.peek()) != '"':
             raise Broken
@@ -42,7 +43,7 @@ class Pythonic(Markup):
     def example(self) -> str:
         return "[<function-name>(<argument>=<value>, …)]"
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         parts = [opener, (yield from source.space())]
         name = yield from source.run(_NAME)
         parts += [name, (yield from source.space())]

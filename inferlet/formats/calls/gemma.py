@@ -2,8 +2,9 @@
 
 import re
 
-from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.scan import Call, Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.types import Types
 from inferlet.formats.calls.values import dumps, loads
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
@@ -18,7 +19,7 @@ class Gemma(Markup):
     _key = re.compile(r"[^{}\[\]:,<]*")
     _word = re.compile(r"[^{}\[\],<]*")
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         yield from source.space()
         yield from source.expect("call:")
         name = yield from source.run(self._name)

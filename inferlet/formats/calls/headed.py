@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.scan import Call, Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.types import Types
 from inferlet.formats.calls.values import calls_of_array, named
 
 
@@ -36,7 +37,7 @@ class Headed(Markup):
         head = f"{frame.opener}<function-name>{frame.separator}"
         return f"{head}<args-json-object>{frame.closer}"
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         frame = self._frame
         head, marker = yield from source.until(frame.separator, frame.closer)
         if marker == frame.closer:
@@ -72,7 +73,7 @@ class Mistral(Markup):
 
     openers = ("[TOOL_CALLS]",)
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         yield from source.space()
         name = yield from source.run(_NAME)
         if not name and (yield from source.peek()) == "[":
@@ -89,7 +90,7 @@ class Listed(Markup):
 
     openers = ("<|tool_call|>", "functools[")
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         if opener == self.openers[0]:
             yield from source.space()
             return calls_of_array((yield from source.json()))
@@ -104,7 +105,7 @@ class Harmony(Markup):
     _name = re.compile(r"[^\s<]*")
     _rest = re.compile(r"[\w\s|>]*")
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         name = yield from source.run(self._name)
         while True:
             yield from source.run(self._rest)

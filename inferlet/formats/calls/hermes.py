@@ -1,9 +1,8 @@
 """The Hermes form, also Qwen's: `<tool_call>\\n{"name": …, "arguments": {…}}\\n</tool_call>`."""
 
-import json
-
-from inferlet.formats.calls.scan import Calls, Markup, Schemas
+from inferlet.formats.calls.scan import Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.types import Types
 from inferlet.formats.calls.values import call_of
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -14,7 +13,7 @@ class Hermes(Markup):
 
     openers = (OPEN,)
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         yield from source.space()
         call = call_of((yield from source.json()))
         yield from source.space()
@@ -22,9 +21,3 @@ class Hermes(Markup):
         if call is None:
             raise Broken
         return (call,)
-
-    @staticmethod
-    def frame(name: str) -> tuple[str, str]:
-        """What stands before the arguments of a call, and after them."""
-        head = f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
-        return head, f"}}\n{CLOSE}"

@@ -1,88 +1,91 @@
 """The grammar of calls: one or more of them, as text for the grammar engine."""
 
-import json
+import html
+import re
 from typing import Any
 
 from inferlet.errors import GrammarError
-from inferlet.formats.calls.hermes import Hermes
+from inferlet.formats.calls import gemma
+from inferlet.formats.calls.forms import Form, forms_of
+from inferlet.formats.calls.notations import (
+    GemmaValues,
+    KeywordArguments,
+    TaggedArguments,
+    Tags,
+)
 from inferlet.formats.calls.scan import Markup
-from inferlet.formats.calls.tagged import QwenXml
-from inferlet.grammars.compile import add_json_schema
+from inferlet.formats.calls.types import understood
+from inferlet.formats.calls.writer import Writer, quoted
 from inferlet.grammars.lark import Lark, Sequence, Symbol
+from inferlet.grammars.schema.rules import Rules
+from inferlet.runtime.tokenizer import Vocabulary
+
+_PLACES = re.compile(r"(\{(?:name|json name|index|id)\})")
+_TERMINALS = {"{index}": "/[0-9]{1,3}/", "{id}": "/[a-zA-Z0-9]{9}/"}
 
 
-def lark_of(functions: list[dict[str, Any]], markup: Markup) -> str:
+def lark_of(functions: list[dict[str, Any]], markup: Markup, vocabulary: Vocabulary) -> str:
     """`name` is one of the functions', the arguments satisfy its `parameters`."""
     lark = Lark()
-    write = _tagged if isinstance(markup, QwenXml) else _hermes
-    call = lark.rule(*(write(lark, function, _parameters(function)) for function in functions))
-    later = lark.rule((_literal(lark, "\n"), Symbol(call)))
-    text = lark.text(lark.rule((Symbol(call), Symbol(later, 0, None))))
+    special = {vocabulary.added[number]: number for number in vocabulary.special}
+    writer = Writer(lark, special)
+    whole: list[Sequence] = []
+    arguments: dict[tuple[int, Any], str | None] = {}
+    for form in forms_of(markup, vocabulary.template):
+        calls = []
+        for index, function in enumerate(functions):
+            key = index, form.notation
+            if key not in arguments:
+                arguments[key] = _arguments(writer, form, function)
+            before = _fill(writer, form.before, function["name"])
+            after = _fill(writer, form.after, function["name"])
+            calls.append((*before, Symbol(arguments[key]), *after))
+        call = Symbol(lark.rule(*calls))
+        more = lark.rule((*writer.literal(form.between), call))
+        begin, end = writer.literal(form.begin), writer.literal(form.end)
+        whole.append((*begin, call, Symbol(more, 0, None), *end))
+    text = lark.text(lark.rule(*whole))
     if text is None:
         raise GrammarError("no call satisfies these `parameters`")
     return text
 
 
-def _hermes(lark: Lark, function: dict[str, Any], schema: dict[str, Any]) -> Sequence:
-    name = add_json_schema(lark, json.dumps(schema))
-    if name is None:
+def _arguments(writer: Writer, form: Form, function: dict[str, Any]) -> str:
+    """The rule of a function's arguments."""
+    document, expander = understood(_parameters(function))
+    everything = ((document.root, True),)
+    match form.notation:
+        case "json":
+            name = Rules(document, writer.lark, expander).add(everything)
+        case "gemma":
+            name = GemmaValues(document, writer, expander, gemma.QUOTE).add(everything)
+        case "python":
+            name = KeywordArguments(document, writer.lark, expander).all()
+        case Tags() as tags:
+            name = TaggedArguments(document, writer, expander, tags).all()
+    if name is None or name not in writer.lark.productive():
         raise GrammarError(f"no arguments satisfy the `parameters` of {function['name']!r}")
-    before, after = Hermes.frame(function["name"])
-    return _literal(lark, before), Symbol(name), _literal(lark, after)
+    return name
 
 
-def _tagged(lark: Lark, function: dict[str, Any], schema: dict[str, Any]) -> Sequence:
-    """Arguments in the order of the schema, each in its tag."""
-    before, after = QwenXml.frame(function["name"])
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    unknown = sorted(set(schema) - _OBJECT_KEYS) + sorted(set(required) - set(properties))
-    if unknown:
-        raise GrammarError(f"{unknown[0]!r} in `parameters` of {function['name']!r}: {_LIMIT}")
-    parts = [_literal(lark, before)]
-    for key, inner in properties.items():
-        head, tail = QwenXml.tag(key)
-        definitions = {k: schema[k] for k in _DEFINITIONS & set(schema)}
-        value = _value(lark, key, inner, definitions, _quoted(tail))
-        rule = lark.rule((_literal(lark, head), *value))
-        parts.append(Symbol(rule, int(key in required), 1))
-    return (*parts, _literal(lark, after))
-
-
-_ANNOTATIONS = {"title", "description", "default", "examples"}
-_DEFINITIONS = {"$defs", "definitions"}
-_OBJECT_KEYS = {"type", "properties", "required", "additionalProperties", "$schema", "$id"}
-_OBJECT_KEYS |= _ANNOTATIONS | _DEFINITIONS
-_LIMIT = "this model's call markup cannot be held to it"
-
-
-def _value(lark: Lark, key: str, schema: Any, definitions: dict[str, Any], tail: str) -> Sequence:
-    """A value and its closing tag. Strings are written without quotes, and here without `<`: so
-    no text is taken for a tag."""
-    end = Symbol(lark.terminal(tail))
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    if kind == "string":
-        words = schema.get("enum")
-        if set(schema) - _ANNOTATIONS - {"type", "enum"}:
-            raise GrammarError(f"argument {key!r} limits its text: {_LIMIT}")
-        if words is None:
-            return (Symbol(lark.terminal(f"/[^<]*/ {tail}")),)  # one: it ends in a newline too
-        if not all(isinstance(word, str) and "<" not in word for word in words):
-            raise GrammarError(f"`enum` of argument {key!r}: {_LIMIT}")
-        return Symbol(lark.rule(*((_literal(lark, word),) for word in words))), end
-    if not isinstance(kind, str):
-        raise GrammarError(f"argument {key!r} has no single `type`: {_LIMIT}")
-    name = add_json_schema(lark, json.dumps({**schema, **definitions}))
-    if name is None:
-        raise GrammarError(f"no value satisfies the schema of argument {key!r}")
-    return Symbol(name), end
-
-
-def _literal(lark: Lark, text: str) -> Symbol:
-    return Symbol(lark.terminal(_quoted(text)))
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _fill(writer: Writer, text: str, name: str) -> Sequence:
+    """The text with its places filled."""
+    found: list[Symbol] = []
+    literal = ""
+    for piece in _PLACES.split(text):
+        if piece in _TERMINALS:
+            found += writer.literal(literal)
+            found.append(Symbol(writer.lark.terminal(_TERMINALS[piece])))
+            literal = ""
+        elif piece == "{json name}":
+            literal += quoted(name)
+        elif piece == "{name}":
+            if re.fullmatch(r"[\w.:/-]+", name) is None:
+                raise GrammarError(f"function {name!r} cannot be named in this model's call markup")
+            literal += html.escape(name)
+        else:
+            literal += piece
+    return (*found, *writer.literal(literal))
 
 
 def _parameters(function: dict[str, Any]) -> dict[str, Any]:

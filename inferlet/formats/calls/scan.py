@@ -5,13 +5,11 @@ text came after it, and any chunking gives the same calls.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from inferlet.formats.calls.source import Broken, Reading, Source, first_of, held_from
-
-Schemas = Mapping[str, Mapping[str, Any]]  # the declared `parameters` of each function
+from inferlet.formats.calls.types import Types
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Markup(ABC):
         return ""
 
     @abstractmethod
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         """The calls of the markup behind the opener; `Broken` when it is none."""
 
 
@@ -47,9 +45,9 @@ class Scanner:
     """Finds calls in text. The search goes on in markup that turned out to be none, at the last
     opener in it: so no text is read more than a few times."""
 
-    def __init__(self, markup: Markup, schemas: Schemas, think: Sequence[str] | None) -> None:
+    def __init__(self, markup: Markup, types: Types, think: Sequence[str] | None) -> None:
         """`think`: the markers around a model's reasoning."""
-        self._markup, self._schemas = markup, schemas
+        self._markup, self._types = markup, types
         self._think = tuple(think or ()) if markup.has_drafts else ()
         self.reset()
 
@@ -112,7 +110,7 @@ class Scanner:
                 self._text = ""
                 self._source = Source(text[at + len(opener) :])
                 self._trail = _Trail(self._markup.openers)
-                self._reading = self._markup.read(self._source, opener, self._schemas)
+                self._reading = self._markup.read(self._source, opener, self._types)
             else:
                 self._source.give(text)
             calls, text = self._advance()

@@ -4,17 +4,12 @@ so the declared schemas tell `"12"` from `12`; where there are none, what reads 
 import html
 import re
 
-from inferlet.formats.calls.scan import Call, Calls, Markup, Schemas
+from inferlet.formats.calls.scan import Call, Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
+from inferlet.formats.calls.types import Types
 from inferlet.formats.calls.values import joined, typed
 
-_STRING = {"type": "string"}
-
-
-def _schema_of(schemas: Schemas, name: str, key: str) -> dict | None:
-    properties = schemas.get(name, {}).get("properties")
-    found = properties.get(key) if isinstance(properties, dict) else None
-    return found if isinstance(found, dict) else None
+_STRING = ("string",)
 
 
 class QwenXml(Markup):
@@ -24,17 +19,7 @@ class QwenXml(Markup):
     _word = re.compile(r"[^>\n]*")
     _key = re.compile(r"[\w.-]*")
 
-    @staticmethod
-    def frame(name: str) -> tuple[str, str]:
-        """What stands before the arguments of a call, and after them."""
-        return f"<tool_call>\n<function={name}>\n", "</function>\n</tool_call>"
-
-    @staticmethod
-    def tag(key: str) -> tuple[str, str]:
-        """What stands before and after one argument."""
-        return f"<parameter={key}>\n", "\n</parameter>\n"
-
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         if opener == self.openers[0]:
             yield from source.space()
             yield from source.expect("<function=")
@@ -46,7 +31,7 @@ class QwenXml(Markup):
         key = yield from self._next(source)
         while key is not None:
             value, following = yield from self._value(source)
-            found[key] = typed(value, _schema_of(schemas, name, key))
+            found[key] = typed(value, types.of(name, key))
             key = (yield from self._next(source)) if following is None else following or None
         return (Call(name, joined(found)),)
 
@@ -91,7 +76,7 @@ class Glm(Markup):
     openers = ("<tool_call>",)
     _name = re.compile(r"[^\s<]*")
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         yield from source.space()
         name = yield from source.run(self._name)
         if not name:
@@ -105,7 +90,7 @@ class Glm(Markup):
             yield from source.space()
             yield from source.expect("<arg_value>")
             value, is_last = yield from self._value(source)
-            found[key.strip()] = typed(value, _schema_of(schemas, name, key.strip()))
+            found[key.strip()] = typed(value, types.of(name, key.strip()))
             if is_last:
                 return (Call(name, joined(found)),)
 
@@ -134,7 +119,7 @@ class Dsml(Markup):
     _ends = ("</｜DSML｜parameter>", "</｜DSML｜ parameter>")
     _attribute = re.compile(r'[^"<>]*')
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         name = yield from source.run(self._attribute)
         yield from source.expect('"')
         yield from source.space()
@@ -149,7 +134,7 @@ class Dsml(Markup):
             key = yield from source.run(self._attribute)
             kind = yield from source.expect('">', '" string="true">', '" string="false">')
             value, _ = yield from source.until(*self._ends)
-            found[key] = typed(value, _STRING if "true" in kind else None)
+            found[key] = typed(value, _STRING if "true" in kind else ())
 
 
 class Xtml(Markup):
@@ -162,7 +147,7 @@ class Xtml(Markup):
     _more = re.compile(r"[^<>]*")
     _type = re.compile(r"\w*")
 
-    def read(self, source: Source, opener: str, schemas: Schemas) -> Reading[Calls]:
+    def read(self, source: Source, opener: str, types: Types) -> Reading[Calls]:
         name = html.unescape((yield from source.run(self._attribute)))
         yield from source.run(self._more)
         yield from source.expect("<|sep|>")
@@ -177,7 +162,7 @@ class Xtml(Markup):
                 kind = yield from source.run(self._type)
                 yield from source.expect('"<|sep|>')
             value, part = yield from self._value(source)
-            found[key] = typed(value, _STRING if kind == "string" else None)
+            found[key] = typed(value, _STRING if kind == "string" else ())
         return (Call(name, joined(found)),)
 
     def _value(self, source: Source) -> Reading[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 from inferlet.formats.calls.scan import Call
@@ -117,10 +117,9 @@ _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _KINDS = {dict: "object", list: "array", str: "string", type(None): "null", bool: "boolean"}
 
 
-def typed(text: str, schema: Mapping[str, Any] | None) -> str:
-    """JSON text of an argument that was written without quotes around strings."""
-    kinds = (schema or {}).get("type") or ()
-    kinds = (kinds,) if isinstance(kinds, str) else kinds
+def typed(text: str, kinds: Collection[str]) -> str:
+    """JSON text of an argument that was written without quotes around strings; `kinds`: the types
+    that it may have, none if that is not known."""
     if kinds and "string" not in kinds:
         text = _PYTHON_WORDS.get(text.strip(), text)
     try:
@@ -129,7 +128,8 @@ def typed(text: str, schema: Mapping[str, Any] | None) -> str:
         return dumps(text)
     # Quotes stand for themselves: a string is not quoted where it is a value of its own.
     kind = _KINDS.get(type(value), "number")
-    is_legal = not kinds or kind in kinds or (kind == "number" and "integer" in kinds)
+    is_integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    is_legal = not kinds or kind in kinds or ("integer" in kinds and is_integral)
     if kind == "string" or ("string" in kinds and not is_legal):
         return dumps(text)
     return compact(text.strip())
