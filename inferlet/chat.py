@@ -84,8 +84,8 @@ def seal() -> list[int]:
 
 
 def stop_tokens() -> list[int]:
-    """Ids any of which ends a reply."""
-    return _format().stop_tokens()
+    """Ids any of which ends a reply, or the text of a model without a chat template."""
+    return formats.stop_tokens(handles.current().vocabulary)
 
 
 class Event:

@@ -11,7 +11,7 @@ import contextlib
 from jinja2.exceptions import TemplateError
 
 from inferlet.errors import InferletError, with_hint
-from inferlet.formats.turns import Turns
+from inferlet.formats.turns import Turns, ends_of
 from inferlet.runtime.tokenizer import Vocabulary
 
 
@@ -20,6 +20,14 @@ def of(vocabulary: Vocabulary) -> Turns:
     if vocabulary.chat_format is None:
         vocabulary.chat_format = _cut(vocabulary)
     return vocabulary.chat_format
+
+
+def stop_tokens(vocabulary: Vocabulary) -> list[int]:
+    """Also for a model without turns: raw prompts end as well."""
+    try:
+        return of(vocabulary).stop_tokens()
+    except InferletError:
+        return sorted(ends_of(vocabulary))
 
 
 def warm(vocabulary: Vocabulary) -> None:

@@ -50,12 +50,19 @@ def _talk(*texts: str) -> list[Message]:
     return [makers[index % 2](text) for index, text in enumerate(texts)]
 
 
+def ends_of(vocabulary: Vocabulary) -> set[int]:
+    """Ids that end any text of a model, with a template or without."""
+    ends = [vocabulary.named_token("eos_token"), *ENDS]
+    return {*vocabulary.end_ids, *map(vocabulary.token_id, ends)} - {None}
+
+
 class Turns:
     """The turns of one model's template."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """InferletError when the template cannot be cut."""
         self._vocabulary = vocabulary
+        self._heads: dict[str, tuple[str, list[int]]] = {}  # what few pieces follow
         self._template = Template(vocabulary)
         self._options = self._template.options()
         self._closing = self._find_closing()
@@ -110,10 +117,7 @@ class Turns:
         return self._encode(A0, self._seal)
 
     def stop_tokens(self) -> list[int]:
-        vocabulary = self._vocabulary
-        ends = [vocabulary.named_token("eos_token"), *ENDS]
-        ids = {*vocabulary.end_ids, *map(vocabulary.token_id, ends), self._last_end}
-        return sorted(ids - {None})
+        return sorted({*ends_of(self._vocabulary), self._last_end} - {None})
 
     # ---- cutting
 
@@ -228,9 +232,12 @@ class Turns:
     def _encode(self, before: str, piece: str) -> list[int]:
         """The ids of `piece` behind `before`: some tokenizers treat the start of a text, or what
         follows a special token, in a way of their own."""
-        starts = [at for at, _ in self._specials(before)]
-        before = before[starts[-1] :] if starts else before
-        head, whole = self._vocabulary.encode(before), self._vocabulary.encode(before + piece)
+        if before not in self._heads:
+            starts = [at for at, _ in self._specials(before)]
+            tail = before[starts[-1] :] if starts else before
+            self._heads[before] = tail, self._vocabulary.encode(tail)
+        tail, head = self._heads[before]
+        whole = self._vocabulary.encode(tail + piece)
         if whole[: len(head)] == head:
             return whole[len(head) :]
         return self._vocabulary.encode(piece)  # no cut between tokens there, as in a live reply

@@ -172,6 +172,13 @@ def test_a_template_that_cannot_be_cut_is_an_error_that_helps(use):
     assert chat.prefix() == []
 
 
+@pytest.mark.parametrize("template", ["", "{{ messages | length }}", "{% if %}"])
+def test_a_model_without_turns_has_stop_tokens_and_a_decoder(use, template):
+    use(byte_vocabulary(template))
+    assert set(chat.stop_tokens()) == {257, 258}
+    assert chat.Decoder().feed([*b"ab", 258]) == Event.Done("ab")
+
+
 def test_fillers_take_str(use):
     use(vocabulary_of("plain"))
     for call in (chat.user, chat.system, chat.first_user, chat.assistant):

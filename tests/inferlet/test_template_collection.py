@@ -5,7 +5,7 @@ import random
 import pytest
 from jinja2.exceptions import TemplateError
 
-from inferlet import InferletError, chat
+from inferlet import InferletError, chat, reasoning
 from inferlet.runtime import handles
 from inferlet.testing import Client, Hub, byte_vocabulary
 from tests.inferlet.template_support import judge, message
@@ -85,3 +85,40 @@ def test_refused_templates_say_why():
         install(name)
         with pytest.raises(InferletError, match=f"(?s){reason}.*hint"):
             chat.cue()
+
+
+THINKERS = {
+    "google-gemma-4-31B-it": "<|channel>thought\nHm.<channel|>Yes.",
+    "MiniMax-M3": "<mm:think>Hm.</mm:think>Yes.",
+    "upstage-Solar-Open-100B": "<|think|>Hm.<|end|>Yes.",
+    "Cohere2MoE": "<|START_THINKING|>Hm.<|END_THINKING|>Yes.",
+    "GLM-4.6": "<think>Hm.</think>Yes.",
+}
+
+
+@pytest.mark.parametrize("name", THINKERS)
+def test_reasoning_of_models_that_have_other_markers(name):
+    made = install(name)
+    decoder = reasoning.Decoder.for_cue([])
+    events = [decoder.feed(made.encode(THINKERS[name])), decoder.feed([]), decoder.feed([])]
+    starts = [reasoning.Event.Start(), reasoning.Event.Delta("Hm."), reasoning.Event.End("Hm.")]
+    assert events == starts
+
+
+def test_c2_half_a_think_block_is_a_turn_or_a_clear_error():
+    names = sorted(path.stem for path in files_of("templates").glob("*.jinja"))
+    for name in set(names) - set(REFUSED):
+        install(name)
+        for text in (
+            "<think>\nhalf",
+            "</think>",
+            "<think>",
+            "<think></think>",
+            "a</think>b</think>",
+        ):
+            try:
+                turn = chat.assistant(text)
+            except InferletError as error:
+                assert "template fails" in str(error) and "hint" in str(error)
+                continue
+            assert turn[len(turn) - len(chat.seal()) :] == chat.seal()
