@@ -228,7 +228,7 @@ class Launcher:
     def _run_epilogues(
         self, readout: Readout, singles: Singles
     ) -> tuple[dict[Fire, Ran], list[tuple[Group, StageOutput]]]:
-        """What each fire got; of single ones only where some instance failed. The others' groups."""
+        """What each fire got, and the groups of single ones: theirs only where one has failed."""
         ran: dict[Fire, Ran] = {}
         whole: list[tuple[Group, StageOutput]] = []
         readout.compute()

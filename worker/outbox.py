@@ -12,7 +12,7 @@ class Outbox:
         self.state = state
         self.link = link
         self._stats_due = 0.0  # not before
-        self._told = self._version(0)
+        self._told: tuple | None = None  # nothing yet: an engine that idles tells its counters, too
 
     def flush(self, now: float, waves: int) -> None:
         """Sends what there is; nothing when there is nothing."""

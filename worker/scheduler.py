@@ -1,6 +1,6 @@
 """Which fires form the next wave: a pure function of counts. No tensors, no clocks.
 
-`heads.py` says which fires are ready, `beginning.py` gets them their pages. Of those that are ready:
+`heads.py` says which fires are ready, `beginning.py` gets them their pages. Of the ready ones:
 
     decodes       (few rows) first, in turn over processes and their pipelines
     short fires   (small prompts) likewise
@@ -111,7 +111,7 @@ class Scheduler:
         return decodes, prompts
 
     def _pace(self, num_decodes: int, num_prompts: int) -> int:
-        """Rows of prompts beside decodes: more where more wait for their first token than decode."""
+        """Rows of prompts beside decodes: more where more wait to start than decode."""
         return int(self.prompt_rows(num_decodes) * max(1.0, num_prompts / num_decodes))
 
     def _split(self, prompts: list[Fire], most: int) -> tuple[list[Fire], list[Fire]]:

@@ -42,6 +42,11 @@ def started(words: list[str], **options: object) -> Iterator[subprocess.Popen]:
             process.kill()
 
 
+def receive(link: ZmqLink) -> tuple[list, list]:
+    assert link.wait(SECONDS), "the engine is silent"
+    return link.receive()
+
+
 def reports_until(link: ZmqLink, kind: type) -> list:
     seen: list = []
     end = time.monotonic() + SECONDS
@@ -61,9 +66,15 @@ def test_an_engine_loads_serves_and_ends_when_told(hub: tuple[ZmqLink, str]) -> 
         assert ready.model.name == "t"
         assert set(ready.timings) == {"import", "load", "warm_up"}
         assert ready.engine.num_pages > 100 and ready.engine.device == "cpu"
-        link.send([m.ProcessStarted(1, Limits())], [(1, b"nonsense")])
-        assert link.wait(SECONDS)
-        ((number, _),) = link.receive()[1]
+        (idle,) = reports_until(link, m.ProcessStats)
+        assert (idle.waves, idle.processes, idle.pages_free) == (0, {}, idle.pages_total)
+        link.send([m.ProcessStarted(1, Limits())], [])
+        *_, told = reports_until(link, m.ProcessStats)
+        assert (told.waves, told.processes) == (0, {1: (0, 0, 0)})
+        link.send([], [(1, b"nonsense")])
+        while not (batches := receive(link)[1]):
+            pass
+        ((number, _),) = batches
         assert number == 1
         link.send([m.Shutdown()], [])
         assert process.wait(SECONDS) == 0
