@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from inferlet import chat
-from inferlet.errors import GrammarError, InferletError
+from inferlet.errors import GrammarError
 from inferlet.grammars import compile as compiler
 from inferlet.grammars import engine
 from inferlet.grammars.explain import explain
