@@ -2,6 +2,7 @@
 at the threshold, p on a boundary, and rows with hardly a number in them."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,6 +124,28 @@ def test_the_lowest_of_equal_scores_is_chosen_also_below_the_largest_logit():
     p = np.full(300, 0.99, np.float32)
     got, want = both("nucleus_sample", [logits, p, state], DType.i32, {})
     assert got.tolist() == want.tolist() and 0 in want and 1 in want
+
+
+@pytest.mark.parametrize("others", [0.0, -np.inf], ids=["all", "few"])
+def test_the_largest_logit_is_kept_beside_a_lower_index_of_equal_mass(others):
+    logits = np.full((100, 2000), others, np.float32)
+    logits[:, 3], logits[:, 700] = 0.0, 1e-9  # `exp` rounds the difference away
+    state = np.stack([np.array([5, counter], np.uint32) for counter in range(100)])
+    got, want = both("nucleus_sample", [logits, np.full(100, 1e-30, np.float32), state],
+                     DType.i32, {})  # fmt: skip
+    assert got.tolist() == want.tolist() and len(set(got.tolist())) == 2
+
+
+@pytest.mark.parametrize("length", [1025, 49_152])
+def test_mass_that_reaches_the_limit_exactly_is_enough(length):
+    x = row("sparse", length, np.random.default_rng(1))
+    ranked = np.sort(x)[::-1]
+    threes, twos, more = (int((ranked >= least).sum()) for least in (3, 2, 1))
+    counts = [at + by for at in (threes, twos, more, threes // 2, more - 5) for by in (-1, 0, 1)]
+    limits = np.array([ranked[:count].sum() for count in counts], np.float32)
+    got, want = both("cummass_le", [np.tile(x, (len(counts), 1)), limits], DType.bool_, {})
+    assert (got == want).all()
+    assert got.sum(-1).tolist() == [min(count, more) for count in counts]
 
 
 @settings(max_examples=60, deadline=None)
