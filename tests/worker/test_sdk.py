@@ -11,6 +11,7 @@ from tests.inferlet.test_pipeline import *
 from tests.inferlet.test_random_programs import *
 from tests.inferlet.test_random_stages import *
 from tests.inferlet.test_run_ahead import *
+from tests.inferlet.test_run_ahead_explicit import *
 from tests.inferlet.test_samplers import *
 from tests.inferlet.test_working_set import *
 from tests.worker.sdk_hub import OverlappingHub, WorkerHub
