@@ -28,6 +28,8 @@ LIMITS = {
     "precompute_large_lexemes": False,
     "verbose_errors": False,
 }
+# Many small questions are asked about the patterns of one schema.
+QUICK = {**LIMITS, "initial_lexer_fuel": 10_000_000}
 # Forced bytes are not turned into one tokenization: every one of them is allowed.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 MAX_SOURCE = 8 * 2**20  # characters of grammar text
@@ -92,17 +94,23 @@ def _matcher(text: str, tokenizer: "LLTokenizer", what: str) -> "LLMatcher":
     return found
 
 
-def _new_matcher(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
+def _new_matcher(
+    text: str, tokenizer: "LLTokenizer", limits: dict[str, int] = LIMITS
+) -> "LLMatcher":
     from llguidance import LLMatcher, LLParserLimits
 
     source = LLMatcher.grammar_from_lark(OPTIONS + text)
-    return LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**LIMITS))
+    return LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**limits))
 
 
 def check(matcher: "LLMatcher", what: str) -> None:
     """GrammarError when the engine gave up on a grammar."""
     if matcher.is_error():
         reason = matcher.get_error().strip().splitlines()[0][:300]
+        if reason == "NoExtensionBias":
+            raise GrammarError(f"no text satisfies the {what}")
+        if reason.startswith("panic"):
+            reason = "it is too large"
         raise GrammarError(
             f"the {what} is beyond what can be matched: {reason}\n\n"
             "hint: use smaller counts, fewer alternatives or simpler patterns"
@@ -115,7 +123,7 @@ def is_void(node: tree.Node) -> bool:
     body = spell.lark(node, spell.Spelling.TEXT)
     if tree.has_any(node, (tree.Both, tree.Not)):
         body = f"({body}) & /(?s:.*)/"
-    matcher = _new_matcher(f"start: T\nT: {body}\n", _byte_tokenizer())
+    matcher = _new_matcher(f"start: T\nT: {body}\n", _byte_tokenizer(), QUICK)
     if matcher.stop_reason() != "NoExtensionBias":  # which says that nothing can ever come
         check(matcher, "pattern")
     return not matcher.is_accepting() and not any(matcher.compute_bitmask()[: _BYTES // 8])

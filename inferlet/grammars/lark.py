@@ -11,6 +11,7 @@ from typing import NamedTuple
 from inferlet.errors import GrammarError
 
 START = "start"
+MAX_SYMBOLS = 30_000  # rules and terminals; the engine counts in 16 bits, its own ones included
 MAX_CHAIN = 1_500  # rules below rules; the engine follows them with its own stack
 
 
@@ -50,13 +51,21 @@ class Lark:
     def terminal(self, body: str, *uses: str) -> str:
         """The name of a terminal, whose body may use others by name; equal bodies share it."""
         name = self.terminals.setdefault(body, f"T{len(self.terminals)}")
+        self._check_size()
         self.uses[name] = uses
         return name
 
     def new_name(self) -> str:
         name = f"r{len(self.rules) + len(self.raw)}"
         self.rules[name] = []
+        self._check_size()
         return name
+
+    def _check_size(self) -> None:
+        if len(self.terminals) + len(self.rules) > MAX_SYMBOLS:
+            raise GrammarError(
+                f"the grammar needs over {MAX_SYMBOLS} rules\n\nhint: use fewer alternatives"
+            )
 
     def rule(self, *alternatives: Sequence) -> str:
         """The name of a rule; equal bodies share it."""

@@ -16,6 +16,8 @@ from inferlet.grammars.regex.tree import Anchor, Chars, Look, Node, Repeat, Seq
 MAX_DEPTH = 120
 MAX_REPEAT = 100_000
 _COUNTS = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
+_UP_TO = re.compile(r"\{,[0-9]+\}")
+_MARKS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 _HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
 
@@ -102,12 +104,13 @@ class Parser:
         return Repeat(node, *counts)
 
     def counts(self) -> tuple[int, int | None] | None:
-        for mark, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self.skip(mark):
-                return counts
-        found = _COUNTS.match(self.text, self.at)
+        mark = self.peek()
+        if mark in _MARKS:
+            self.at += 1
+            return _MARKS[mark]
+        found = _COUNTS.match(self.text, self.at) if mark == "{" else None
         if not found:
-            if not self.dialect.has_odd_classes and re.match(r"\{,[0-9]+\}", self.text[self.at :]):
+            if mark == "{" and not self.dialect.has_odd_classes and _UP_TO.match(self.text, self.at):
                 self.fail("`{,m}`; write `{0,m}`")
             return None
         low = int(found[1])

@@ -69,6 +69,9 @@ def regex(node: Node, spelling: Spelling) -> str:
         case Chars(found):
             return class_of(found) if spelling is Spelling.TEXT else _json_char(found, spelling)
         case Seq(items):
+            if spelling is Spelling.TEXT:
+                return "".join([class_of(item.set) if type(item) is Chars
+                                else _grouped(item, spelling) for item in items])  # fmt: skip
             return "".join(_grouped(item, spelling) for item in items)
         case Alt(()):
             return r"[^\x{0}-\x{10FFFF}]"

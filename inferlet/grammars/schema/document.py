@@ -24,9 +24,15 @@ class Place:
     base: str
 
 
+def shown(place: Place | str) -> str:
+    """A path for messages, its middle left out when it is long."""
+    path = place if isinstance(place, str) else place.path
+    return path if len(path) <= 200 else f"{path[:80]}…{path[-100:]}"
+
+
 def refuse(place: Place | str, keyword: str, why: str, hint: str = "") -> GrammarError:
     """The error for a keyword that cannot be enforced."""
-    path = place if isinstance(place, str) else place.path
+    path = shown(place)
     hint = hint or "leave the keyword out, or say the same with supported keywords"
     return GrammarError(f"schema at `{path}`: `{keyword}` {why}\n\nhint: {hint}")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from inferlet.errors import GrammarError
 from inferlet.grammars.schema import asserts, keywords, members, shapes
-from inferlet.grammars.schema.document import Document, Place, refuse
+from inferlet.grammars.schema.document import Document, Place, refuse, shown
 from inferlet.grammars.schema.emptiness import Emptiness
 from inferlet.grammars.schema.limits import simplified
 from inferlet.grammars.schema.shapes import EVERYTHING, Need, Term, Union
@@ -52,7 +52,7 @@ class Expander:
         place, sign = term
         if term in self._open:
             raise GrammarError(
-                f"schema at `{place.path}`: it refers to itself without a value in between\n\n"
+                f"schema at `{shown(place)}`: it refers to itself without a value in between\n\n"
                 "hint: a recursive `$ref` belongs below `properties` or `items`"
             )
         self._open.add(term)
@@ -64,7 +64,7 @@ class Expander:
             else:
                 found = self._negative(place)
         except RecursionError:
-            raise GrammarError(f"schema at `{place.path}`: combined too deeply") from None
+            raise GrammarError(f"schema at `{shown(place)}`: combined too deeply") from None
         finally:
             self._open.discard(term)
         self._terms[term] = found
@@ -82,7 +82,7 @@ class Expander:
                     found[both] = None
         if len(found) > MAX_SHAPES or self._steps > MAX_STEPS:
             raise GrammarError(
-                f"schema at `{place.path}`: its combinations have over {MAX_SHAPES} cases\n\n"
+                f"schema at `{shown(place)}`: its combinations have over {MAX_SHAPES} cases\n\n"
                 "hint: use fewer `anyOf`, `oneOf`, `if` and `dependentRequired` together"
             )
         return list(found)

@@ -3,7 +3,6 @@
 import json
 from decimal import Decimal
 
-from inferlet.errors import GrammarError
 from inferlet.grammars.lark import Lark, Sequence, Symbol
 from inferlet.grammars.regex import tree
 from inferlet.grammars.schema import arrays, numbers, objects
@@ -18,7 +17,6 @@ from inferlet.grammars.schema.shapes import (
     Shape,
 )
 
-MAX_RULES = 100_000
 _ENGINE_JSON = {"whitespace_flexible": False}
 _EXACT = Decimal(2) ** 53
 MAX_STEP = 100_000  # of `multipleOf`, in units of its last digit: the engine keeps a state for each
@@ -42,8 +40,6 @@ class Rules:
         while self._todo:
             rule, shapes = self._todo.pop()
             self.lark.rules[rule] = self._alternatives(shapes)
-            if len(self.lark.rules) > MAX_RULES:
-                raise GrammarError(f"the schema needs over {MAX_RULES} rules")
         return name
 
     def symbol(self, need: Need) -> str | None:

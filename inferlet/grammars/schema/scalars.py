@@ -42,7 +42,7 @@ def terminal(shape: Shape) -> str:
             return string(tree_of(shape))
         case Number(values=values) if values is not None:
             texts = [text for value in values for text in numbers.spellings(value)]
-            return "/" + "|".join(spell.regex(tree.literal(t), Spelling.TEXT) for t in texts) + "/"
+            return f"/{'|'.join(texts)}/".replace(".", r"\.").replace("+", r"\+")
         case Number():
             positive, negative = numbers.regexes(shape)
             parts = [f"/{part}/" for part in dict.fromkeys(positive)]
