@@ -15,6 +15,7 @@ class Config:
     short_rows: int = 128  # a fire with at most so many rows left is not held up by a long one
     decode_rows: int = 8  # a fire with at most so many is a decode
     min_chunk: int = 16  # a long pass is not cut finer
+    passed_over: int = 32  # waves without a process that is ready: then it goes before all others
     max_embed_length: int = 8192
     run_ahead_window: int = 6
     patience_floor: float = 0.002  # how long a wave waits for the submits that usually follow

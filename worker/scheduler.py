@@ -6,8 +6,9 @@
     short fires   (small prompts) likewise
     long fires    what is left of the rows, oldest first, cut into chunks
 
-Higher priorities go before lower ones, and a frame's next entry before all others. While there are
-decodes, prompts get `prompt_rows` a wave: so that decodes go on at their pace.
+Higher priorities go before lower ones, and a frame's next entry before its equals. Nobody starves: a
+process that `passed_over` waves went without comes first, with one fire. While there are decodes,
+prompts get `prompt_rows` a wave: so that decodes go on at their pace.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from worker.beginning import Beginning
 from worker.heads import Heads
 from worker.ports import may_be_cut
 from worker.reclaim import age_of
-from worker.state import Fire, Pipeline, Segment, State, Wave
+from worker.state import Fire, Pipeline, Process, Segment, State, Wave
 
 
 class Scheduler:
@@ -33,6 +34,8 @@ class Scheduler:
         # Rows of prompts in a wave with so many decodes; the loop knows what they cost.
         self.prompt_rows: Callable[[int], int] = lambda decodes: config.row_budget
         self.waves = 0
+        self._passed_over: dict[Process, int] = {}  # since which wave
+        self._late: set[Fire] = set()  # fires that go first for that
         self._heads = Heads(state)
         self._beginning = Beginning(state, self._heads)
 
@@ -53,7 +56,8 @@ class Scheduler:
         if not ready:
             return None
         if any(fire.follows or fire.process.priority for fire in ready):
-            ready.sort(key=lambda fire: (-fire.process.priority, not fire.follows))
+            late = self._late = self._find_late(ready)
+            ready.sort(key=lambda f: (f not in late, -f.process.priority, not f.follows))
         wave = self._fill(ready, relaxed=False)
         if not wave.segments:
             # Nothing runs that could give pages back soon: the oldest first, whatever it takes.
@@ -65,6 +69,9 @@ class Scheduler:
         wave.moves = self.state.swap.take_moves()
         if len(wave.segments) < len(ready):
             self._served_go_last(wave)
+            self._note_passed_over(wave, ready)
+        elif self._passed_over:
+            self._passed_over.clear()
         return wave
 
     def exhausted(self) -> Fire | None:
@@ -130,7 +137,7 @@ class Scheduler:
             if left - reserve >= self._remaining(fire):
                 left -= self._add(wave, fire, self.short_rows)
         left = min(left, pace)
-        for fire in sorted(long, key=_long_order):
+        for fire in sorted(long, key=self._long_order):
             if left >= self.min_chunk:
                 left -= self._add(wave, fire, left)
 
@@ -156,6 +163,22 @@ class Scheduler:
             process.active[pipeline] = process.active.pop(pipeline)
             self.state.active[process] = self.state.active.pop(process)
 
+    def _note_passed_over(self, wave: Wave, ready: list[Fire]) -> None:
+        """Remembers since which wave the processes wait that are ready, and not in this one."""
+        served = {segment.fire.process for segment in wave.segments}
+        waiting = dict.fromkeys(fire.process for fire in ready if fire.process not in served)
+        since = self._passed_over
+        self._passed_over = {process: since.get(process, wave.number) for process in waiting}
 
-def _long_order(fire: Fire) -> tuple:
-    return not fire.begun, -fire.process.priority, fire.order
+    def _find_late(self, ready: list[Fire]) -> set[Fire]:
+        """The first fires of processes that have been passed over for long."""
+        most = self.state.config.passed_over
+        late = {p for p, since in self._passed_over.items() if self.waves + 1 - since >= most}
+        first: dict[Process, Fire] = {}
+        for fire in ready if late else ():
+            if fire.process in late:
+                first.setdefault(fire.process, fire)
+        return set(first.values())
+
+    def _long_order(self, fire: Fire) -> tuple:
+        return fire not in self._late, not fire.begun, -fire.process.priority, fire.order

@@ -1,6 +1,7 @@
 """Runs a scheduling script without torch, and writes down every wave. `>` begins a line of it.
 
     > engine pages 16, budget 8, window 3      pages of 4 slots; first line
+                                               passes 4: over a process, until it goes first
     > a submit 12                              12 host-known rows on working set a, of a's own
     > a prompt 12                              the same, with ids that all such prompts begin with
     > a frame 2                                two decodes as one frame
@@ -105,6 +106,7 @@ class Script:
                 row_budget=given["budget"], short_rows=given.get("short", 4), min_chunk=2,
                 decode_rows=given.get("decode", 2), run_ahead_window=given["window"],
                 swap_pages=given.get("swap", 1000), tenure_waves=4, idle_waves=4, min_shared=4,
+                passed_over=given.get("passes", 32),
             )  # fmt: skip
             pool = PagePool(given["pages"] + 1, PAGE_SIZE)
             self.state = State(MODEL, pool, NoRings(), config)
