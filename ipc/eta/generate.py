@@ -25,22 +25,34 @@ _WIDTH = 89
 # All that an encoder in another language must know besides the rows.
 _FORMAT = [
     "A program is the magic, then three lists, each a count and its items: nodes, effects, results.",
-    "A node is its op's code, for each of `args` how many nodes back the operand lies (1: the node "
-    "before), then its `attrs` in order.",
+    (
+        "A node is its op's code, for each of `args` how many nodes back the operand lies (1: the node "
+        "before), then its `attrs` in order."
+    ),
     "An effect is its op's code, its slot, and when the op has an operand, the number of the node.",
-    "Effects are what changes something: the first read of a front, the first take since a put, "
-    "each put. A take or read after a put gives the node that was put.",
+    (
+        "Effects are what changes something: the first read of a front, the first take since a put, "
+        "each put. A take or read after a put gives the node that was put."
+    ),
     "A result is the number of a node. Nodes are numbered from 0.",
-    "uint: LEB128, seven bits a byte, low bits first, in the fewest bytes; codes, counts, numbers "
-    "and distances are uints. dtype: its code, a uint. shape: its rank, then its extents. "
-    "str: its length in bytes, then UTF-8.",
-    "Canonical form: nodes of equal op, operands and attributes are one node, but each `constant` "
-    "is a node of its own. Nodes that no put or result needs are left out.",
-    "Nodes come in depth-first order, operands from left to right and before the node, from what "
-    "each put puts, in the order of effects, and then from the results.",
+    (
+        "uint: LEB128, seven bits a byte, low bits first, in the fewest bytes; codes, counts, numbers "
+        "and distances are uints. dtype: its code, a uint. shape: its rank, then its extents. "
+        "str: its length in bytes, then UTF-8."
+    ),
+    (
+        "Canonical form: nodes of equal op, operands and attributes are one node, but each `constant` "
+        "is a node of its own. Nodes that no put or result needs are left out."
+    ),
+    (
+        "Nodes come in depth-first order, operands from left to right and before the node, from what "
+        "each put puts, in the order of effects, and then from the results."
+    ),
     "Slots are numbered by their first effect; `slot` of `front` and `earlier` is that number.",
-    "Values of constants are not in the program: the pool has them in order of the nodes, "
-    "little-endian and row-major, a bool as a byte.",
+    (
+        "Values of constants are not in the program: the pool has them in order of the nodes, "
+        "little-endian and row-major, a bool as a byte."
+    ),
     "The identity of a program is the SHA-256 of its bytes.",
 ]
 _ANNOTATIONS = {"uint": "int", "shape": "int | Sequence[int]", "dtype": "DType"}

@@ -360,7 +360,9 @@ async def test_a_token_that_is_none_is_told_with_the_line_that_made_it(hub):
 
 @on_engine()
 async def test_a_channel_that_no_engine_holds_is_refused_where_it_is_made(hub):
-    with pytest.raises(ValueError, match=r"a cell of u32\[1099511627776\] has 4,398,046,511,104 bytes"):
+    with pytest.raises(
+        ValueError, match=r"a cell of u32\[1099511627776\] has 4,398,046,511,104 bytes"
+    ):
         Channel([2**40], dtype.u32)
     assert Channel([2**31], dtype.bool).shape == (2**31,)
     with pytest.raises(ValueError, match="capacity 65537 of channel .* is 1 to 65536"):

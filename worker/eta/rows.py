@@ -130,22 +130,27 @@ def softmax(call: Call, x: Tensor) -> Tensor:
 
 
 def probabilities(call: Call, x: Tensor) -> Tensor:
-    e = _exp_in_place(call, x - row_max(call, x).unsqueeze(-1))
+    e = _centred(call, x)
+    _exponential(call, e, out=e)
     return e.div_(sum_tree(e).unsqueeze(-1))
 
 
-def _exp_in_place(call: Call, x: Tensor) -> Tensor:
+def _centred(call: Call, x: Tensor) -> Tensor:
+    return x - row_max(call, x).unsqueeze(-1)
+
+
+def _exponential(call: Call, x: Tensor, out: Tensor) -> Tensor:
     if not call.on_host:
-        return x.exp_()
-    values = x.numpy()  # numpy's takes half the time of torch's
-    np.exp(values, out=values)
-    return x
+        return torch.exp(x, out=out)
+    np.exp(x.numpy(), out=out.numpy())  # takes half the time of torch's
+    return out
 
 
 @kernel("log_softmax")
 def log_softmax(call: Call, x: Tensor) -> Tensor:
-    centred = x - row_max(call, x).unsqueeze(-1)
-    return centred - sum_tree(torch.exp(centred)).log_().unsqueeze(-1)
+    centred = _centred(call, x)
+    e = _exponential(call, centred, out=torch.empty_like(centred))
+    return centred - sum_tree(e).log_().unsqueeze(-1)
 
 
 @kernel("entropy")

@@ -5,7 +5,6 @@ A flat list is a pair of rows and columns, row after row, each row in index orde
 flat: rows differ in length by thousands, and a rectangle around them would be mostly padding.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
