@@ -6,8 +6,8 @@
     short fires   (small prompts) likewise
     long fires    what is left of the rows, oldest first, cut into chunks
 
-Higher priorities go before lower ones, and a frame's next entry before its equals. Nobody starves: a
-process that `passed_over` waves went without comes first, with one fire. While there are decodes,
+Higher priorities go before lower ones, and a frame's next entry before its equals. Nobody starves:
+a process that `passed_over` waves went without comes first, with one fire. While there are decodes,
 prompts get `prompt_rows` a wave: so that decodes go on at their pace.
 """
 
