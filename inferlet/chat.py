@@ -30,7 +30,7 @@ def _text(value: object, what: str) -> str:
 
 def prefix() -> list[int]:
     """`[bos]` when the model starts sequences with a BOS token, else `[]`."""
-    return handles.current().vocabulary.start_ids()
+    return formats.prefix(handles.current().vocabulary)
 
 
 def system(text: str) -> list[int]:

@@ -2,7 +2,8 @@
 
 template  renders the template        turns     cuts its renderings into turns
 harmony   replies with channels       chatml    what templates of this family leave open
-thinking  think markers               stream    the text of a reply, for finding markers
+switches  how templates let it think  stream    the text of a reply, for finding markers
+thinking  think markers
 toolbox   turns of tools              calls/    markups of tool calls
 """
 
@@ -28,6 +29,18 @@ def stop_tokens(vocabulary: Vocabulary) -> list[int]:
         return of(vocabulary).stop_tokens()
     except InferletError:
         return sorted(ends_of(vocabulary))
+
+
+def prefix(vocabulary: Vocabulary) -> list[int]:
+    """The BOS token of a model whose sequences start with it: its tokenizer adds it, or its
+    template says it."""
+    found = vocabulary.start_ids()
+    bos = vocabulary.named_token("bos_token")
+    number = vocabulary.token_id(bos)
+    with contextlib.suppress(InferletError):
+        if not found and bos and number is not None and of(vocabulary).starts_with(bos):
+            found = [number]
+    return found
 
 
 def warm(vocabulary: Vocabulary) -> None:

@@ -39,7 +39,7 @@ class Template:
         self._environment.filters["tojson"] = _tojson
         self._environment.globals["raise_exception"] = _raise
         self._environment.globals["strftime_now"] = _now
-        self._source = vocabulary.template
+        self._tree = self._environment.parse(vocabulary.template)
         self._template = self._environment.from_string(vocabulary.template)
         names = {name: vocabulary.named_token(name) for name in _TOKENS}
         tokens = {name: token for name, token in names.items() if token}
@@ -52,13 +52,12 @@ class Template:
 
     def options(self) -> set[str]:
         """Names of the variables that it reads."""
-        tree = self._environment.parse(self._source)
-        return {name.name for name in tree.find_all(nodes.Name) if name.ctx == "load"}
+        return {name.name for name in self._tree.find_all(nodes.Name) if name.ctx == "load"}
 
     def words(self, option: str) -> list[str]:
         """Words that it compares `option` with, in their order."""
-        tree, found = self._environment.parse(self._source), []
-        for compare in tree.find_all(nodes.Compare):
+        found: list[Any] = []
+        for compare in self._tree.find_all(nodes.Compare):
             sides = [compare.expr, *(operand.expr for operand in compare.ops)]
             if any(isinstance(side, nodes.Name) and side.name == option for side in sides):
                 constants = (const.value for side in sides for const in _constants(side))

@@ -16,16 +16,12 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from inferlet.errors import InferletError, with_hint
-from inferlet.formats import harmony
+from inferlet.formats import harmony, switches
 from inferlet.formats.template import Message, Template
 from inferlet.runtime.tokenizer import Vocabulary
 
 # Contents that no template holds.
 S, U0, A0, U1, A1, U2 = (f"\u2042{name}\u2042" for name in ("s", "u", "a", "v", "b", "w"))
-THINK = {"enable_thinking": True, "thinking": True}
-DO_NOT_THINK = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
-EFFORT_OPTIONS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
-EFFORTS = ("low", "medium", "high")
 # Tokens that end a reply wherever they exist; models rarely name all of theirs.
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eom_id|>", "<|call|>")
 # Pieces that follow others are cut by comparing: both sides must hold the same date.
@@ -64,11 +60,14 @@ class Turns:
         self._vocabulary = vocabulary
         self._heads: dict[str, tuple[str, list[int]]] = {}  # what few pieces follow
         self._template = Template(vocabulary)
-        self._options = self._template.options()
         self._closing = self._find_closing()
         self._cut()
         self._has_system = self._keeps_system_apart()
         self._check()
+
+    def starts_with(self, token: str) -> bool:
+        """Whether a sequence starts with this, and no turn does."""
+        return self._opening.startswith(token) and self._before_user.count(token) == 1
 
     # ---- the fillers
 
@@ -94,24 +93,22 @@ class Turns:
         return self._encode(self._before_reply, self._assistant(text))
 
     def system_thinking(self, text: str, effort: str) -> list[int]:
-        slots = [name for name in EFFORT_OPTIONS if name in self._options]
-        words = list(EFFORTS)
-        for slot in slots:
-            words += [word for word in self._template.words(slot) if word not in words]
-        if effort not in words:
-            raise ValueError(f"effort {effort!r}; this model accepts {', '.join(words)}")
-        return self.system(text, **dict.fromkeys(slots, effort))
+        slots, words = switches.efforts(self._template)
+        stated = {word: self._with_effort(slots, word) for word in words}
+        accepted = [word for word, options in stated.items() if self._takes(options)]
+        if effort not in accepted:
+            raise ValueError(f"effort {effort!r}; this model accepts {', '.join(accepted)}")
+        return self.system(text, **stated[effort])
 
     def cue(self) -> list[int]:
         return self._encode(self._before_reply, self._cue())
 
     def cue_without_thinking(self) -> list[int]:
-        return self._encode(self._before_reply, self._cue(**DO_NOT_THINK))
+        return self.cue_thinking(False)
 
     def cue_thinking(self, on: bool) -> list[int]:
-        if not on:
-            return self.cue_without_thinking()
-        return self._encode(self._before_reply, self._cue(**THINK))
+        cue = self._cue(**switches.thinking(self._template, on=bool(on)))
+        return self._encode(self._before_reply, cue)
 
     def seal(self) -> list[int]:
         return self._encode(A0, self._seal)
@@ -194,6 +191,19 @@ class Turns:
             if whole != "".join((opening, *later, self._cue())):
                 raise _uncut("old turns read differently once new ones follow")
 
+    def _with_effort(self, slots: list[str], effort: str) -> dict[str, Any]:
+        if not slots:
+            return {}
+        return {**switches.thinking(self._template, on=True), **dict.fromkeys(slots, effort)}
+
+    def _takes(self, options: dict[str, Any]) -> bool:
+        """Whether the template does not refuse these options."""
+        try:
+            self.system(S, **options)
+        except InferletError:
+            return False
+        return True
+
     # ---- the pieces as text
 
     def _user(self, text: str) -> str:
@@ -206,9 +216,8 @@ class Turns:
         return _without_end(_without_start(whole, self._before_reply), self._user(U1))
 
     def _cue(self, **options: Any) -> str:
-        known = {name: value for name, value in options.items() if name in self._options}
-        plain = self._render(_talk(U0), **known, **_STILL)
-        return _without_start(self._render_raw(_talk(U0), cue=True, **known, **_STILL), plain)
+        plain = self._render(_talk(U0), **options, **_STILL)
+        return _without_start(self._render_raw(_talk(U0), cue=True, **options, **_STILL), plain)
 
     def _around(self, messages: list[Message], content: str) -> tuple[str, str]:
         """What comes before and after a content, in a rendering of these turns alone."""

@@ -5,7 +5,7 @@ import random
 import pytest
 from jinja2.exceptions import TemplateError
 
-from inferlet import InferletError, chat, reasoning
+from inferlet import InferletError, chat, model, reasoning
 from inferlet.runtime import handles
 from inferlet.testing import Client, Hub, byte_vocabulary
 from tests.inferlet.template_support import judge, message
@@ -122,3 +122,49 @@ def test_c2_half_a_think_block_is_a_turn_or_a_clear_error():
                 assert "template fails" in str(error) and "hint" in str(error)
                 continue
             assert turn[len(turn) - len(chat.seal()) :] == chat.seal()
+
+
+# What a reply begins with by default, when it is to think, and when it is not.
+TOGGLES = {
+    "Qwen3.5-4B": ("<think>\n", "<think>\n", "<think>\n\n</think>\n\n"),
+    "HuggingFaceTB-SmolLM3-3B": ("", "", "<think>\n\n</think>\n"),
+    "GLM-4.7-Flash": ("<think>", "<think>", "</think>"),
+    "deepseek-ai-DeepSeek-V4": ("</think>", "<think>", "</think>"),
+    "google-gemma-4-31B-it": ("<|channel>thought\n<channel|>", "", "<|channel>thought\n<channel|>"),
+    "MiniMax-M3": ("", "<mm:think>", "</mm:think>"),
+    "tencent-Hy3": ("<think:opensource></think:opensource>", "<think:opensource>",
+                    "<think:opensource></think:opensource>"),
+    "Cohere2MoE": ("<|START_THINKING|>", "<|START_THINKING|>",
+                   "<|START_THINKING|><|END_THINKING|>"),
+    "meta-llama-Llama-3.1-8B-Instruct": ("", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOGGLES)
+def test_thinking_is_switched_as_the_template_has_it(name):
+    install(name)
+    default, on, off = TOGGLES[name]
+    cue = model.decode(chat.cue())
+    header = cue.removesuffix(default)
+    assert cue == header + default
+    assert model.decode(chat.cue_thinking(True)) == header + on
+    assert model.decode(chat.cue_without_thinking()) == header + off
+    assert chat.cue_thinking(False) == chat.cue_without_thinking()
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("openai-gpt-oss-120b", "low, medium, high", "Reasoning: high"),
+        ("Kimi-K3", "low, high, max", "high"),
+        ("deepseek-ai-DeepSeek-V4-Flash-0731", "low, medium, high, max", ""),
+        ("tencent-Hy3", "low, high, no_think", "reasoning_effort:high"),
+        ("meta-llama-Llama-3.1-8B-Instruct", "low, medium, high", None),
+    ],
+)
+def test_an_effort_is_stated_in_the_models_own_words(name, words, said):
+    install(name)
+    stated, plain = (model.decode(t) for t in (chat.system_thinking("s", "high"), chat.system("s")))
+    assert (stated == plain) if said is None else (said in stated and stated != plain)
+    with pytest.raises(ValueError, match=f"this model accepts {words}$"):
+        chat.system_thinking("s", "extreme")
