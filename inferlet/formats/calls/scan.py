@@ -100,41 +100,42 @@ class Scanner:
 
     def _scan(self, text: str) -> list[Call]:
         found: list[Call] = []
-        while True:
-            if self._reading is None:
-                text = self._text + text
-                at, opener = first_of(text, self._markup.openers)
-                if not opener:
-                    self._text = text[held_from(text, self._markup.openers) :]
-                    return found
-                self._text = ""
-                self._source = Source(text[at + len(opener) :])
-                self._trail = _Trail(self._markup.openers)
-                self._reading = self._markup.read(self._source, opener, self._types)
-            else:
-                self._source.give(text)
-            calls, text = self._advance()
-            if self._reading is not None:
-                return found
+        if self._reading is None:
+            text, at = self._text + text, 0
+        else:
+            self._source.give(text)
+            calls, text, at = self._go_on()
             found += calls
+        while self._reading is None:
+            start, opener = first_of(text, self._markup.openers, at)
+            if not opener:
+                self._text = text[held_from(text, self._markup.openers, at) :]
+                break
+            self._text = ""
+            self._source = Source(text, start + len(opener))
+            self._trail = _Trail(self._markup.openers)
+            self._reading = self._markup.read(self._source, opener, self._types)
+            calls, text, at = self._go_on()
+            found += calls
+        return found
 
-    def _advance(self) -> tuple[Calls, str]:
-        """Reads on in the open markup. The calls and the text behind it, when that has ended."""
-        source, calls, before = self._source, (), ""
+    def _go_on(self) -> tuple[Calls, str, int]:
+        """Reads on in the open markup. The calls, and where the search goes on if it has ended."""
+        source, calls, start = self._source, (), self._source.at
         try:
             next(self._reading)
         except StopIteration as end:
             calls, self._reading = end.value, None
         except Broken:
-            self._trail.add(source.text[: source.at])
-            before, self._reading = self._trail.text(), None
+            self._reading = None
+            return calls, *self._trail.before(source.text, start, source.at)
         else:
-            self._trail.add(source.text[: source.at])
-        return calls, before + source.rest()
+            self._trail.add(source.text[start : source.at])
+        return calls, source.text, source.at
 
 
 class _Trail:
-    """What was consumed, from the last opener in it on."""
+    """What was consumed in former feeds, from the last opener in it on."""
 
     def __init__(self, openers: Sequence[str]) -> None:
         self._openers = openers
@@ -144,12 +145,25 @@ class _Trail:
 
     def add(self, fresh: str) -> None:
         text = self._kept + fresh
-        last = max(text.rfind(opener) for opener in self._openers)
+        last = self._last(text, 0, len(text))
         if last >= 0:
             self._since = [text[last:]]
         elif self._since is not None:
             self._since.append(fresh)
         self._kept = text[max(len(text) - self._num_kept, 0) :]
 
-    def text(self) -> str:
-        return self._kept if self._since is None else "".join(self._since)
+    def before(self, text: str, start: int, end: int) -> tuple[str, int]:
+        """Where to search on, when the text was consumed from `start` and broke at `end`: a text,
+        and the place in it of the last opener that was consumed, or of what may begin one."""
+        last = self._last(text, start, end)
+        if last >= 0:
+            return text, last
+        if self._since is None and not self._kept:
+            return text, max(start, end - self._num_kept)
+        # It began in a former feed, or an opener may have.
+        self.add(text[start:end])
+        before = self._kept if self._since is None else "".join(self._since)
+        return before + text[end:], 0
+
+    def _last(self, text: str, start: int, end: int) -> int:
+        return max(text.rfind(opener, start, end) for opener in self._openers)

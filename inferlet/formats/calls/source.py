@@ -4,6 +4,7 @@ Each character is looked at a bounded number of times, however the text is cut: 
 never read again, and only the beginning of a marker waits for its rest.
 """
 
+import functools
 import re
 from collections.abc import Generator, Iterable
 from typing import TypeVar
@@ -23,15 +24,12 @@ class Broken(Exception):
 class Source:
     """Methods that are generators read on from `at`; a marker that is not there is not consumed."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+    def __init__(self, text: str, at: int) -> None:
+        self.text, self.at = text, at
 
     def give(self, fresh: str) -> None:
         """More text. What was consumed is let go."""
         self.text, self.at = self.text[self.at :] + fresh, 0
-
-    def rest(self) -> str:
-        return self.text[self.at :]
 
     def run(self, pattern: re.Pattern[str]) -> Reading[str]:
         """All characters of a class: the pattern is one, starred."""
@@ -99,14 +97,15 @@ class Source:
             yield
 
 
-def first_of(text: str, markers: Iterable[str], start: int = 0) -> tuple[int, str]:
+def first_of(text: str, markers: tuple[str, ...], start: int = 0) -> tuple[int, str]:
     """Where the first of the markers is, and which; the longer one of two at one place."""
-    places = [(text.find(marker, start), marker) for marker in markers]
-    found = [(at, -len(marker), marker) for at, marker in places if at >= 0]
-    if not found:
-        return len(text), ""
-    at, _, marker = min(found)
-    return at, marker
+    found = _any_of(markers).search(text, start)
+    return (found.start(), found[0]) if found else (len(text), "")
+
+
+@functools.lru_cache(maxsize=256)
+def _any_of(markers: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(markers, key=len, reverse=True))))
 
 
 def held_from(text: str, markers: Iterable[str], start: int = 0) -> int:
