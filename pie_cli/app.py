@@ -6,7 +6,7 @@ import typer
 
 from pie_cli import (
     attach, check, completion_scripts, config_verbs, doctor, inspect, logs, models, new, ps, run,
-    run_options, send, serve,
+    run_options, send, serve, trace,
 )  # fmt: skip
 from pie_cli import version as versions
 
@@ -43,6 +43,7 @@ app.command()(ps.ps)
 app.command()(attach.attach)
 app.command()(send.send)
 app.command()(logs.logs)
+app.command()(trace.trace)
 app.command()(ps.kill)
 app.command()(ps.stop)
 app.command(cls=check.WithWords)(check.check)

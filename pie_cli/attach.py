@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pie_cli.process_options import Client, Id, Model
+from pie_cli.process_options import Client, Id
 
 if TYPE_CHECKING:
     from ipc import client as c
@@ -29,7 +29,6 @@ def attach(
     no_past: Annotated[
         bool, typer.Option("--no-past", help="Only what comes from now on.")
     ] = False,
-    model: Model = None,
     client: Client = None,
 ) -> int:
     """Join a process: its messages, and your stdin.
@@ -44,7 +43,7 @@ def attach(
     options = Namespace(
         events=events, stream=stream, raw=raw, one_line=one_line, detach=False, copies=None
     )
-    with connections(model=model, client=client) as engines:
+    with connections(client=client) as engines:
         request = c.Attach(1, id, past=not no_past)
         engine, attached = ask(engines, id, request, c.Attached)
         return follow(engine, attached, options, no_stdin)

@@ -6,7 +6,7 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 
 VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
     "": (
-        ["run serve ps attach send logs kill stop check inspect new doctor completion version models config"],
+        ["run serve ps attach send logs trace kill stop check inspect new doctor completion version models config"],
         {
             "--help": None,
             "--install-completion": None,
@@ -19,7 +19,6 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--events": None,
             "--help": None,
             "--json": None,
-            "--model": "models",
             "--no-past": None,
             "--no-stdin": None,
             "--raw": None,
@@ -87,7 +86,6 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
         ["processes"],
         {
             "--help": None,
-            "--model": "models",
         },
     ),
     "logs": (
@@ -96,7 +94,6 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--follow": None,
             "--help": None,
             "--json": None,
-            "--model": "models",
             "-f": None,
         },
     ),
@@ -189,13 +186,14 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--close": None,
             "--file": "files",
             "--help": None,
-            "--model": "models",
         },
     ),
     "serve": (
         [],
         {
             "--help": None,
+            "--limit": "limits",
+            "--metrics": "",
             "--model": "models",
             "--sandbox": "auto full",
             "--unsafe-no-sandbox": None,
@@ -205,6 +203,13 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
         [],
         {
             "--help": None,
+        },
+    ),
+    "trace": (
+        ["processes"],
+        {
+            "--help": None,
+            "-o": "files",
         },
     ),
     "version": (

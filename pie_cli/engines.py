@@ -15,10 +15,9 @@ ANSWER_SECONDS = 10.0
 
 @contextmanager
 def connections(
-    even_silent: bool = False, model: str | None = None, client: str | None = None
+    even_silent: bool = False, client: str | None = None
 ) -> "Iterator[list[Connection]]":
-    """One to each running engine, or to the model's alone. `even_silent`: also to those that do
-    not greet."""
+    """One to each running engine. `even_silent`: also to those that do not greet."""
     from pie_cli import config, settings
     from pie_cli.connection import connect
 
@@ -28,9 +27,7 @@ def connections(
             engine = connect(folder, even_silent, config.value("run.client", client))
             if engine:
                 found.append(engine)
-        if model and model not in {engine.card.model for engine in found}:
-            raise UsageError(f"no engine with `{model}` is running", "`pie doctor` lists engines")
-        yield [engine for engine in found if model in (None, engine.card.model)]
+        yield found
     finally:
         for engine in found:
             engine.close()
@@ -51,13 +48,11 @@ def live_rows() -> "list[c.ProcessRow]":
 
 
 def owners_of(ids: set[str], engines: "list[Connection]") -> "dict[Connection, set[str]]":
-    """Which live processes of those named each engine has. Raises UsageError: two have one."""
+    """Which live processes of those named each engine has: ids are unique in a home."""
     owners: dict[Connection, set[str]] = {}
     for engine in engines:
         if own := ids & {row.id for row in rows_of(engine)}:
             owners[engine] = own
-    for id in ids:
-        refuse_two([engine for engine, own in owners.items() if id in own], id)
     return owners
 
 
@@ -68,26 +63,12 @@ def ask(engines: "list[Connection]", id: str, request: Any, kind: type) -> "tupl
     """
     from ipc import client as c
 
-    candidates = list(owners_of({id}, engines)) or engines
-    found = []
-    for engine in candidates:
+    for engine in list(owners_of({id}, engines)) or engines:
         engine.send(request)
         answer = engine.expect((kind, c.Unknown), ANSWER_SECONDS)
         if isinstance(answer, kind):
-            found.append((engine, answer))
-    refuse_two([engine for engine, _ in found], id)
-    if not found:
-        raise unknown(id)
-    return found[0]
-
-
-def refuse_two(engines: "list[Connection]", id: str) -> None:
-    """Raises UsageError when more than one engine has a process of that name."""
-    if len(engines) > 1:
-        models = ", ".join(f"`{engine.card.model}`" for engine in engines)
-        raise UsageError(
-            f"`{id}` is a process of several engines: {models}", "`--model` says which"
-        )
+            return engine, answer
+    raise unknown(id)
 
 
 def unknown(id: str) -> UsageError:

@@ -58,6 +58,8 @@ def _of_machine(failure: Exception) -> int | None:
         return ENGINE_FAILED
     if failure.filename is not None and failure.errno in _NO_ROOM | _FORBIDDEN:
         hint = "pie keeps its files in `PIE_HOME`: set it to a folder that you may write"
+        if failure.errno == errno.EISDIR:
+            hint = "a file belongs there: remove the folder"
         error(f"cannot use `{failure.filename}`: {failure.strerror}", hint)
         return ENGINE_FAILED
     return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pie_cli.process_options import Id, Model
+from pie_cli.process_options import Id
 
 if TYPE_CHECKING:
     from ipc import client as c
@@ -23,7 +23,6 @@ def logs(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON array; with `-f` one object a line.")
     ] = False,
-    model: Model = None,
 ) -> int:
     """Print what a process has printed, each stream on its own."""
     from ipc import client as c
@@ -32,7 +31,7 @@ def logs(
 
     sys.stdout.reconfigure(errors="replace")
     sys.stderr.reconfigure(errors="replace")
-    with connections(model=model) as engines:
+    with connections() as engines:
         engine, log = ask(engines, id, c.ReadLog(1, id, follow), c.Log)
         if log.missed:
             note(f"{log.missed:,} earlier bytes are kept no more")

@@ -6,11 +6,6 @@ import typer
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A process, as in `pie ps`.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="As in `pie ps`.")]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME", help="Of which engine, where several run."),
-]
 Client = Annotated[
     str | None, typer.Option("--client", metavar="NAME", help="Speak for another client.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -12,7 +12,7 @@ import typer
 
 from pie_cli.engines import ANSWER_SECONDS, connections, live_rows, owners_of
 from pie_cli.output import error, is_animated, note, table
-from pie_cli.process_options import Ids, Model
+from pie_cli.process_options import Ids
 
 if TYPE_CHECKING:
     from ipc import client as c
@@ -61,11 +61,11 @@ def show(rows: "list[c.ProcessRow]", keys: tuple[str, ...], anew: bool) -> None:
         note("no live processes" if running else "no engine is running")
 
 
-def kill(ids: Ids, model: Model = None) -> int:
+def kill(ids: Ids) -> int:
     """End processes."""
     from ipc import client as c
 
-    with connections(model=model) as engines:
+    with connections() as engines:
         owners = owners_of(set(ids), engines)
         for engine, own in owners.items():
             engine.send(c.Kill(tuple(own)))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pie_cli.process_options import Client, Id, Model
+from pie_cli.process_options import Client, Id
 
 if TYPE_CHECKING:
     from pie_cli.connection import Connection
@@ -26,7 +26,6 @@ def send(
     close: Annotated[
         bool, typer.Option("--close", help="Nothing more comes: `receive` ends with EOFError.")
     ] = False,
-    model: Model = None,
     client: Client = None,
 ) -> int:
     """Send a message, a file, or both to a process."""
@@ -37,7 +36,7 @@ def send(
     if message is None and file is None and not close:
         raise UsageError("nothing to send", "`pie send ID MESSAGE`, or `--file PATH`")
     is_json, data = is_json_text(message), read(file)
-    with connections(model=model, client=client) as engines:
+    with connections(client=client) as engines:
         owners = list(owners_of({id}, engines))
         if not owners:
             raise unknown(id)

@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from ipc import messages as m
+    from ipc.types import Limits
 
 
 class Sandbox(str, Enum):
@@ -25,7 +26,20 @@ def serve(
     unsafe_no_sandbox: Annotated[
         bool, typer.Option("--unsafe-no-sandbox", help="Run inferlets that you trust without one.")
     ] = False,
-) -> int:
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics", metavar="PORT", min=0, max=65535,
+            help="Figures for Prometheus at http://127.0.0.1:PORT/metrics.",
+        ),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="KEY=N,…", help="The engine's own limits, like memory=4G,cpu=3600."
+        ),
+    ] = None,
+) -> int:  # fmt: skip
     """Run the engine in the foreground until Ctrl-C.
 
     Prints one line when it is ready.
@@ -42,6 +56,7 @@ def serve(
     from pie_cli.starting import enter_environment, prepare
     from pie_cli.usage import UsageError
 
+    limits = engine_limits(limit or [])
     chosen = config.value("engine.sandbox", sandbox and sandbox.value)
     tier = "none" if unsafe_no_sandbox else chosen
     facts = resolve(config.value("run.model", model))
@@ -57,12 +72,22 @@ def serve(
     options = HubOptions(
         WorkerOptions(settings.worker_module(), facts["name"], facts["path"]),
         folder.hub_address, folder.worker_address, log,
-        tier, None,
+        tier, None, limits, metrics,
     )  # fmt: skip
     end = asyncio.run(serve_engine(options, folder, print_ready))
     if end.failure:
         raise EngineLost(end.failure, end.hint, log)
     return 0
+
+
+def engine_limits(texts: list[str]) -> "Limits":
+    """The limits of every process, unless its launch lowers them. Raises UsageError."""
+    from ipc.types import Limits
+    from pie_cli.limits import parse_limits
+
+    asked = parse_limits(texts)
+    wanted = {key: getattr(asked, key) for key in asked.__struct_fields__}
+    return Limits(**{key: value for key, value in wanted.items() if value is not None})
 
 
 def print_ready(ready: "m.Ready", sandbox: str) -> None:

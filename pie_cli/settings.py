@@ -38,6 +38,12 @@ class EngineFolder:
         return f"ipc://{self.path / _LONGEST_SOCKET}"
 
     @property
+    def files(self) -> list[Path]:
+        """All of them."""
+        sockets = [self.path / "hub.sock", self.path / _LONGEST_SOCKET]
+        return [self.card, self.lock, self.start_lock, *sockets]
+
+    @property
     def card(self) -> Path:
         """Who serves here; exists while clients may connect."""
         return self.path / "engine.json"

@@ -1,5 +1,6 @@
 """Finds the engine of a model, or starts one in the background. Many at once start one."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -61,6 +62,9 @@ def prepare(folder: settings.EngineFolder) -> None:
     """The engine's folder, for this user alone."""
     settings.make_private(folder.path.parent)
     settings.make_private(folder.path)
+    for file in folder.files:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
 
 
 @contextmanager

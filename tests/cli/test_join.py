@@ -1,4 +1,4 @@
-"""attach, send, logs: what other commands do with a live process, or with one that was."""
+"""attach, send, logs, trace: what other commands do with a live process, or with one that was."""
 
 import json
 import signal
@@ -143,7 +143,7 @@ def test_logs_keep_each_stream_and_follow_to_the_end(engine):
     assert following.wait(SECONDS) == 0
 
 
-@pytest.mark.parametrize("verb", [["attach"], ["send", "x"], ["logs"], ["kill"]])
+@pytest.mark.parametrize("verb", [["attach"], ["send", "x"], ["logs"], ["trace"], ["kill"]])
 def test_an_id_that_no_process_has_is_exit_2(engine, verb):
     done = engine.pie(verb[0], "no-such", *verb[1:])
     assert (done.returncode, done.stdout) == (2, "")
@@ -181,6 +181,22 @@ def test_a_full_inbox_is_told(engine):
     done = engine.pie("send", id, "two")
     assert done.returncode == 1
     assert f"the inbox of `{id}` is full" in done.stderr
+    end(engine, id)
+
+
+def test_a_trace_is_read_by_perfetto(engine, tmp_path):
+    id = launch(engine, FILES)
+    engine.pie("send", id, "x")
+    wait_until(lambda: "to stdout" in engine.pie("logs", id).stdout)
+    path = tmp_path / "trace.json"
+    done = engine.pie("trace", id, "-o", path)
+    assert done.returncode == 0 and str(path) in done.stderr
+    trace = json.loads(path.read_text())
+    assert trace["otherData"]["process"] == id
+    events = trace["traceEvents"]
+    kinds = {event["cat"] for event in events if event["ph"] != "M"}
+    assert {"process", "message", "output"} <= kinds
+    assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
     end(engine, id)
 
 
