@@ -48,16 +48,8 @@ def _top_k_on_host(x: Tensor, k: int) -> Tensor:
     length = x.shape[-1]
     if length <= _SHORT_ROW or 4 * k > length or torch.isnan(x.amax(-1)).any():
         return sort_rows(x)[:, :k]
-    values = x.numpy()
-    found = selection.places(values >= selection.top_bar(values, k)[:, None])
-    counts = found.counts(len(values))
-    at = found.row, selection.place_in_row(found.row, counts)
-    table = np.full((len(values), counts.max()), -np.inf, np.float32)
-    table[at] = values[found]
-    columns = np.zeros(table.shape, np.int64)
-    columns[at] = found.column
-    order = sort_rows(torch.from_numpy(table))[:, :k]  # padding comes last
-    return torch.from_numpy(columns).gather(-1, order)
+    values, columns = map(torch.from_numpy, selection.top_table(x.numpy(), k))
+    return columns.gather(-1, sort_rows(values)[:, :k])  # padding comes last
 
 
 @kernel("cummass_le")

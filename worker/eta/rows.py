@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ipc.types import DType
+from worker.eta import selection
 from worker.eta.kernels import Call, kernel, ordered, together, widen
 
 _TINY = 2.0**-126
@@ -207,12 +208,18 @@ def prob_ge(call: Call, x: Tensor, t: Tensor) -> Tensor:
 def rank_le(call: Call, x: Tensor, k: Tensor) -> Tensor:
     wide = per_row(x, widen(k, call.types[1].dtype))
     x, wide = together(x, wide)
-    values = x.masked_fill(torch.isnan(x), -math.inf)
+    has_numbers_only = call.on_host and not torch.isnan(x.amax(-1)).any()
+    values = x if has_numbers_only else x.masked_fill(torch.isnan(x), -math.inf)
+    # Nothing is as large as NaN: of a k below 1 no element is kept.
+    return x >= _ranked_at(call, values, wide).masked_fill(wide <= 0, math.nan)
+
+
+def _ranked_at(call: Call, x: Tensor, k: Tensor) -> Tensor:
+    """The k-th largest of each row, for k `[.., 1]` the first or the last where there is none."""
     length = x.shape[-1]
-    if call.on_host:
-        most = max(1, min(length, int(wide.max())))
-        values = values.topk(most, -1).values
-    else:
-        values = values.sort(-1, descending=True).values
-    at = (wide - 1).clamp(0, values.shape[-1] - 1).expand(*x.shape[:-1], 1)
-    return (x >= values.gather(-1, at)) & (wide > 0)
+    k = k.clamp(1, length).expand(*x.shape[:-1], 1)
+    if call.on_host and k.min() == (most := int(k.max())):
+        kth = selection.kth_largest(x.reshape(-1, length).numpy(), most)
+        return torch.from_numpy(kth).reshape(k.shape)
+    ranked = x.topk(most, -1) if call.on_host else x.sort(-1, descending=True)
+    return ranked.values.gather(-1, k - 1)

@@ -26,12 +26,6 @@ class Places(NamedTuple):
     row: Array
     column: Array
 
-    def counts(self, rows: int) -> Array:
-        return np.bincount(self.row, minlength=rows)
-
-    def only(self, kept: Array) -> "Places":
-        return Places(self.row[kept], self.column[kept])
-
 
 def places(chosen: Array) -> Places:
     """Where `chosen` is true."""
@@ -184,8 +178,29 @@ def first_largest(noisy: Array, found: Places) -> tuple[Array, Array, Array]:
     return rows, top, found.column[first]
 
 
-def top_bar(x: Array, k: int) -> Array:
-    """For each row without NaN a value that at least `k` elements reach, and not many more."""
+def top_table(x: Array, k: int) -> tuple[Array, Array]:
+    """The `k` largest of each row without NaN, and a few more: values and columns `[rows, M]`, in
+    index order and padded with -inf at column 0. `k` is at most a quarter of a row."""
+    found = places(x >= _top_bar(x, k)[:, None])
+    counts = np.bincount(found.row, minlength=len(x))
+    at = found.row, place_in_row(found.row, counts)
+    values = np.full((len(x), counts.max()), -np.inf, np.float32)
+    values[at] = x[found]
+    columns = np.zeros(values.shape, np.int64)
+    columns[at] = found.column
+    return values, columns
+
+
+def kth_largest(x: Array, k: int) -> Array:
+    """The k-th of each row without NaN."""
+    if 4 * k <= x.shape[-1]:
+        x = top_table(x, k)[0]
+    at = x.shape[-1] - k
+    return np.partition(x, at, axis=-1)[:, at]
+
+
+def _top_bar(x: Array, k: int) -> Array:
+    """For each row a value that at least `k` elements reach, and not many more."""
     length = x.shape[-1]
     stride = max(1, min(32, length // (4 * k)))
     width = length // stride
