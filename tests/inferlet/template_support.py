@@ -122,6 +122,7 @@ FAMILIES: dict[str, Callable[[], Vocabulary]] = {
         _packaged, "deepseek_v3", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"
     ),
     "deepseek-v3.1": partial(_packaged, "deepseek_v3", "deepseek-ai-DeepSeek-V3.1"),
+    "deepseek-v4": partial(_packaged, "deepseek_v4", "deepseek-ai-DeepSeek-V4"),
     "gpt-oss": partial(_packaged, "gptoss", "openai-gpt-oss-120b"),
     "mistral-v1": _mistral_v1,
     "mistral-v3": partial(_mistral, "mistral_instruct_tokenizer_240323.model.v3"),

@@ -1,5 +1,7 @@
 """Fillers of real models equal `transformers`' rendering and tokens of the same history."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,8 +88,43 @@ def test_what_each_family_begins_a_reply_with(family):
         "llama3": "<|start_header_id|>assistant<|end_header_id|>\n\n",
         "gemma": "<start_of_turn>model\n", "deepseek-v3": "<｜Assistant｜>",
         "deepseek-r1": "<｜Assistant｜><think>\n", "deepseek-v3.1": "<｜Assistant｜><think></think>",
-        "gpt-oss": "<|start|>assistant", "mistral": "", "ministral": "",
+        "deepseek-v4": "<｜Assistant｜></think>", "gpt-oss": "<|start|>assistant", "mistral": "", "ministral": "",
         "phi-3.5": "<|assistant|>\n", "phi-4": "<|im_start|>assistant<|im_sep|>",
     }  # fmt: skip
     best = max((name for name in starts if family.startswith(name)), key=len)
     assert chat.cue() == model.encode(starts[best])
+
+
+MISTRAL_FILES = {
+    "mistral-v3": "mistral_instruct_tokenizer_240323.model.v3",
+    "mistral-v7": "mistral_instruct_tokenizer_241114.model.v7",
+    "mistral-nemo": "tekken_240718.json",
+}
+
+
+@pytest.mark.parametrize("name", MISTRAL_FILES)
+def test_mistrals_own_library_makes_the_same_tokens(name):
+    common = pytest.importorskip("mistral_common", reason="is the judge")
+    from mistral_common.protocol.instruct.messages import (
+        AssistantMessage,
+        SystemMessage,
+        UserMessage,
+    )
+    from mistral_common.protocol.instruct.request import ChatCompletionRequest
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+    judge = MistralTokenizer.from_file(
+        str(Path(common.__file__).parent / "data" / MISTRAL_FILES[name])
+    )
+
+    def judged(*messages):
+        return judge.encode_chat_completion(ChatCompletionRequest(messages=list(messages))).tokens
+
+    use(vocabulary_of(name))
+    turns = chat.first_user("Hi 你好") + chat.assistant("Hello, you!") + chat.user("So?\n")
+    user, reply = UserMessage(content="Hi 你好"), AssistantMessage(content="Hello, you!")
+    assert turns == judged(user, reply, UserMessage(content="So?\n"))
+    assert chat.system_user("Be kind.", "Hi 你好") == judged(
+        SystemMessage(content="Be kind."), user
+    )
+    handles.install(None)
