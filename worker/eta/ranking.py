@@ -162,7 +162,7 @@ def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
     whole = plain & _is_whole(mass, p)
     result = alone.squeeze(-1)
     if whole.any():
-        rows = whole.squeeze(-1)
+        rows = _chosen(whole)
         result[rows] = argmax(call, _noisy(x[rows], seed[rows]))
     part = p.masked_fill(~plain | whole, 0.0).squeeze(-1)
     few, wide, kept = selection.kept_by_mass(mass.numpy(), part.numpy())
@@ -174,11 +174,17 @@ def _nucleus_on_host(call: Call, x: Tensor, p: Tensor, seed: Tensor) -> Tensor:
     return result
 
 
+def _chosen(flags: Tensor) -> Tensor | slice:
+    """The rows that have flags `[R, 1]`, as an index that copies nothing when that is all."""
+    return slice(None) if flags.all() else flags.squeeze(-1)
+
+
 def _is_whole(mass: Tensor, p: Tensor) -> Tensor:
     """Where p is the whole mass `[R, 1]`: every element conforms, and no row need be ranked."""
     whole = torch.zeros_like(p, dtype=torch.bool)
-    near = (p >= 1.0 - _SUM_ERROR).squeeze(-1)
+    near = p >= 1.0 - _SUM_ERROR
     if near.any():
+        near = _chosen(near)
         total = sum_tree(mass[near]).to(torch.float64).unsqueeze(-1)
         whole[near] = p[near].to(torch.float64) >= total - _MASS_SLACK
     return whole
