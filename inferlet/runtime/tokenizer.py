@@ -55,12 +55,18 @@ class Vocabulary:
         """From a model's folder, in the layout of Hugging Face."""
         config = _read_json(folder / "tokenizer_config.json")
         template_file = folder / "chat_template.jinja"
-        template = template_file.read_text() if template_file.exists() else ""
+        template = template_file.read_text("utf-8") if template_file.exists() else ""
+        # That of a model with a processor of images is in a file of the processor's.
+        template = (
+            template
+            or _template_of(config)
+            or _template_of(_read_json(folder / "chat_template.json"))
+        )
         end = _read_json(folder / "generation_config.json").get("eos_token_id") or []
         return cls(
             Tokenizer.from_file(str(folder / "tokenizer.json")),
             config,
-            template or _template_of(config),
+            template,
             tuple(end) if isinstance(end, list) else (end,),
         )
 
@@ -111,7 +117,7 @@ class Vocabulary:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
 def _template_of(config: dict[str, Any]) -> str:

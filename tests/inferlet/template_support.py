@@ -34,12 +34,12 @@ def _loaded(package: str) -> Vocabulary:
 
 
 def _collected(name: str) -> str:
-    return (files_of("templates") / f"{name}.jinja").read_text()
+    return (files_of("templates") / f"{name}.jinja").read_text("utf-8")
 
 
 def _from_python(name: str) -> str:
     """A template that a package's module holds as a constant."""
-    tree = ast.parse((files_of("more_templates") / "chat_templates.py").read_text())
+    tree = ast.parse((files_of("more_templates") / "chat_templates.py").read_text("utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return ast.literal_eval(node.value)
@@ -80,7 +80,7 @@ def _convert(path: Path) -> tuple[Tokenizer, str]:
 
 def _with_tokens(package: str, ids: dict[str, int], template: str, eos: str) -> Vocabulary:
     """A tokenizer that a model of another family took over, with its own control tokens."""
-    state = json.loads((files_of(package) / "tokenizer.json").read_text())
+    state = json.loads((files_of(package) / "tokenizer.json").read_text("utf-8"))
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     known = {entry["content"] for entry in state["added_tokens"]}
     state["added_tokens"] += [

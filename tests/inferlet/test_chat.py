@@ -1,6 +1,7 @@
 """Fillers equal the template's rendering; the decoder cuts text where characters end (contract, 3)."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -177,6 +178,25 @@ def test_a_model_without_turns_has_stop_tokens_and_a_decoder(use, template):
     use(byte_vocabulary(template))
     assert set(chat.stop_tokens()) == {257, 258}
     assert chat.Decoder().feed([*b"ab", 258]) == Event.Done("ab")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("chat_template.jinja", CHATML),
+        ("tokenizer_config.json", json.dumps({"chat_template": CHATML})),
+        ("chat_template.json", json.dumps({"chat_template": CHATML})),
+        (
+            "tokenizer_config.json",
+            json.dumps({"chat_template": [{"name": "default", "template": CHATML}]}),
+        ),
+    ],
+)
+def test_a_template_is_found_where_models_keep_it(use, tmp_path, file, content):
+    byte_vocabulary().tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / file).write_text(content)
+    use(Vocabulary.load(tmp_path))
+    assert model.decode(chat.user("x")) == "<|im_start|>user\nx<|im_end|>\n"
 
 
 def test_fillers_take_str(use):

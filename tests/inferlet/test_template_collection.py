@@ -36,7 +36,7 @@ def no_engine():
 
 
 def install(name):
-    made = byte_vocabulary((files_of("templates") / f"{name}.jinja").read_text())
+    made = byte_vocabulary((files_of("templates") / f"{name}.jinja").read_text("utf-8"))
     made.config |= {"bos_token": "<BOS>", "eos_token": "<EOS>"}
     handles.install(Hub(Client(), vocabulary=made).runtime)
     return made
