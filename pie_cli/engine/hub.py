@@ -157,7 +157,10 @@ class Hub:
 
     def told_its_end(self, process: Process) -> None:
         self._processes.told_its_end(process)
-        self._admission.leave(process)
+        if process.position is not None:  # in the queue: it never was more than its Run
+            self._admission.leave(process)
+            self._processes.gone(process)
+            self._wait_for_idleness()
         terminal = process.record.terminal
         exit = terminal.exit if isinstance(terminal, c.Error) else 0
         reason = terminal.message if isinstance(terminal, c.Error) else None

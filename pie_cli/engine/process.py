@@ -12,7 +12,7 @@ from ipc import client as c
 from ipc import codec, frames
 from ipc import messages as m
 from ipc.types import Limits
-from pie_cli.engine import endings, file_store, happenings
+from pie_cli.engine import checks, endings, file_store, happenings
 from pie_cli.engine.clients import Client
 from pie_cli.engine.endings import Ending
 from pie_cli.engine.file_inbox import FileInbox
@@ -225,7 +225,9 @@ class Process:
             self._owner.counts.relayed("up", len(body))
             self._owner.relay(self, body)
         else:
-            self._on_message(codec.decode_from_inferlet(body))
+            message = codec.decode_from_inferlet(body)
+            checks.check(message)
+            self._on_message(message)
 
     def _on_message(self, message: m.FromInferlet) -> None:
         now = time.time()

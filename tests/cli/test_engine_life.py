@@ -291,7 +291,8 @@ def test_launches_that_wait_can_be_seen_killed_and_their_names_are_taken(own_eng
         resource.setrlimit(resource.RLIMIT_NOFILE, (240, 240))
 
     app = own_engine.write(WAIT)
-    many = own_engine.start("run", app, "-n", 60, "--no-stdin", preexec_fn=few_descriptors)
+    words = ("-n", 60, "--no-stdin", "--keep-alive", 1)
+    many = own_engine.start("run", app, *words, preexec_fn=few_descriptors)
     wait_until(lambda: sum(row["state"] == "running" for row in own_engine.processes()) == 60)
     queued = own_engine.start("run", app, "--no-stdin", "--name", "late")
     wait_until(lambda: any(row["state"] == "queued" for row in own_engine.processes()))
@@ -310,5 +311,6 @@ def test_launches_that_wait_can_be_seen_killed_and_their_names_are_taken(own_eng
             (row["id"], row["state"]) == ("late", "running") for row in own_engine.processes()
         )
     )
-    own_engine.pie("stop")
-    many.wait(timeout=SECONDS)
+    own_engine.pie("kill", *(row["id"] for row in own_engine.processes()))
+    assert many.wait(timeout=SECONDS) == 137
+    wait_until(lambda: own_engine.card() is None)  # none is left that would keep it

@@ -399,27 +399,16 @@ def test_a_file_that_cannot_be_stored_is_said_so_and_the_process_goes_on(client,
 
 def test_an_incomplete_file_leaves_nothing(client, tmp_path):
     source = """
-import os
-from ipc import codec, frames
+import asyncio
+from inferlet.runtime import handles
 from ipc import messages as m
-def main(input):
-    part = m.SendFilePart(100, b"x" * 50)
-    os.write(3, frames.pack(frames.HUB, codec.encode(part)))
-    os._exit(0)
-"""
-    source = source.replace("os.write(3", "os.write(FD").replace(
-        "def main(input):",
-        "import stat\ndef main(input):\n"
-        "    FD = next(n for n in range(3, 64) if is_socket(n))",
-    )
-    source += """
-def is_socket(number):
-    try:
-        return stat.S_ISSOCK(os.fstat(number).st_mode)
-    except OSError:
-        return False
+async def main(input):
+    handles.current().outbox.message(m.SendFilePart(100, b"x" * 50))
+    await asyncio.sleep(99)
 """
     process = client.run(source, files_folder=str(tmp_path))
+    wait_until(lambda: [path.name for path in tmp_path.iterdir()] == [f".{process}-1.part"])
+    client.say(c.Kill((process,)))
     client.end_of(process)
     wait_until(lambda: not list(tmp_path.iterdir()))
 
@@ -577,3 +566,56 @@ async def main(input):
     client.close()
     own_engine.pie("stop")
     assert not list((tmp_path / "out").iterdir())
+
+
+HOSTILE = """
+from inferlet.runtime import handles
+from ipc import codec, frames
+from ipc import messages as m
+async def main(input):
+    for message in MESSAGES:
+        handles.current().outbox._frame(frames.HUB, codec.encode(message))
+    while True:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "[m.Send(True, 'no json')]",
+        "[m.Returned('{')]",
+        "[m.Output('return', 'x')]",
+        "[m.Received(1)]",
+        "[m.Received(-1)]",
+        "[m.Received(1 << 62)]",
+        "[m.SendFilePart(-1, b'')]",
+        "[m.SendFilePart(1 << 60, b'')]",
+        "[m.SendFilePart(1, b'xx')]",
+        "[m.SendFilePart(2, b'x'), m.SendFilePart(3, b'y')]",
+        "[m.SendFilePart(1, b'x', b'not a hash')]",
+    ],
+)
+def test_a_process_that_says_what_cannot_be_ends_alone(client, tmp_path, messages):
+    bystander = client.run(TALK)
+    process = client.run(HOSTILE.replace("MESSAGES", messages), files_folder=str(tmp_path))
+    end = client.end_of(process)
+    assert end.error == "ProtocolError" and end.exit == 137
+    assert client.send(bystander, "end") == c.ACCEPTED
+    assert client.value_of(bystander) == '"over"'
+    wait_until(lambda: not list(tmp_path.iterdir()))
+
+
+def test_odd_receivers_of_messages_are_unknown_and_harm_nobody(client):
+    source = """
+from inferlet import session
+def main(input):
+    outcomes = []
+    for to in ("", "../x", "x" * 1_000_000, "a b", "\\u0000"):
+        try:
+            session.send_to(to, "hi")
+        except LookupError:
+            outcomes.append(1)
+    return outcomes
+"""
+    assert json.loads(client.value_of(client.run(source))) == [1] * 5
