@@ -14,13 +14,13 @@ from ipc.client_answers import (
 )  # fmt: skip
 from ipc.client_requests import *
 from ipc.client_requests import (
-    AskFacts, Attach, CloseInput, Detach, FilePart, Hello, Kill, List, Message, ReadLog, ReadTrace,
-    Run, Shown, StopEngine,
+    AskFacts, Attach, CloseInput, Detach, FilePart, Hello, Kill, Leave, List, Message, ReadLog,
+    ReadTrace, Run, Shown, StopEngine,
 )  # fmt: skip
 
 FromClient = (
     Hello | Run | Message | CloseInput | Kill | List | StopEngine | Shown | Attach | Detach
-    | ReadLog | FilePart | ReadTrace | AskFacts
+    | ReadLog | FilePart | ReadTrace | AskFacts | Leave
 )  # fmt: skip
 
 FromHub = (

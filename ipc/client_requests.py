@@ -9,7 +9,7 @@ from ipc.messages import FILE_PART, MAX_FILE
 
 __all__ = [
     "FILE_PART", "MAX_FILE", "MAX_FILES", "MAX_MESSAGE", "AskFacts", "Asked", "Attach", "CloseInput",
-    "Detach", "FilePart", "Hello", "Kill", "List", "Message", "ReadLog", "ReadTrace", "Run",
+    "Detach", "FilePart", "Hello", "Kill", "Leave", "List", "Message", "ReadLog", "ReadTrace", "Run",
     "Shown", "StopEngine",
 ]  # fmt: skip
 
@@ -165,3 +165,7 @@ class AskFacts(_Message, tag=14):
     """Answered by Facts."""
 
     request: int
+
+
+class Leave(_Message, tag=15):
+    """This connection is closed, though its process may live on: as if the process had ended."""

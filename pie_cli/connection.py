@@ -117,6 +117,8 @@ class Connection:
         return bool(poller.poll(int(seconds * 1000)))
 
     def close(self) -> None:
+        with suppress(zmq.ZMQError):
+            self._socket.send(c.encode(c.Leave()), zmq.NOBLOCK)
         self._socket.close()
         self._context.term()
         with suppress(OSError):

@@ -83,7 +83,10 @@ class Clients:
         if isinstance(message, c.Hello):
             self._greet(identity, message)
         elif client := self._known.get(identity):
-            self._on_message(client, message)
+            if isinstance(message, c.Leave):
+                self._gone(client)
+            else:
+                self._on_message(client, message)
         return True
 
     def _greet(self, identity: bytes, hello: c.Hello) -> None:
@@ -93,6 +96,8 @@ class Clients:
             text = f"the engine cannot watch the client's process {hello.pid}: {error.strerror}"
             self._send(identity, c.EngineFailed(text, "both must see the same process numbers"))
             return
+        if known := self._known.get(identity):  # it greets again
+            self._gone(known)
         client = self._known[identity] = Client(identity, hello.user, hello.pid, pidfd)
         self._loop.add_reader(pidfd, self._gone, client)
         self._on_message(client, hello)

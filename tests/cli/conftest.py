@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,8 @@ class Engine:
 
     def card(self) -> dict | None:
         for path in self.home.glob("run/*/engine.json"):
-            return json.loads(path.read_text())
+            with suppress(FileNotFoundError):  # it leaves just now
+                return json.loads(path.read_text())
         return None
 
     def processes(self) -> list[dict]:

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ipc import client as c
+from ipc.codec import PROTOCOL_VERSION
 from tests.cli.conftest import Engine, wait_until
 from tests.cli.hub_client import HubClient
 
@@ -461,6 +463,29 @@ def test_only_the_last_ended_processes_are_remembered(client):
         client.wait(c.Returned)
     client.say(c.ReadLog(9, first))
     assert client.wait(c.Unknown).process == first
+
+
+def test_a_connection_that_leaves_ends_its_processes_and_holds_up_no_other(client, connect):
+    leaving = connect()
+    leaving.shows = False
+    own = leaving.run("async def main(i):\n  import asyncio\n  await asyncio.sleep(99)")
+    source = """
+from inferlet import session
+async def main(input):
+    await session.receive()
+    for i in range(20):
+        session.send("x" * (1 << 20))
+"""
+    process = client.run(source)
+    attach(leaving, process)
+    client.send(process, "go")
+    leaving.wait(c.Sent)
+    before = client.rows()[process].views
+    leaving.say(c.Leave())
+    assert before == 2 and client.value_of(process) == "null"
+    wait_until(lambda: own not in client.rows())
+    leaving.say(c.Hello(PROTOCOL_VERSION, os.getpid(), "me"))
+    leaving.wait(c.Welcome)
 
 
 # ---- limits, and what the engine is

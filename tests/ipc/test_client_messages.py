@@ -24,7 +24,7 @@ FROM_CLIENT = [
     c.Message("p", True, "1", 4), c.CloseInput("p"), c.Kill(("p", "q"), True), c.List(),
     c.StopEngine(), c.Shown("p", 9), c.Attach(1, "p", False), c.Detach("p"),
     c.ReadLog(2, "p", True), c.FilePart(3, "p", 2, b"ab", b"\x01" * 32), c.ReadTrace(4, "p"),
-    c.AskFacts(5),
+    c.AskFacts(5), c.Leave(),
 ]  # fmt: skip
 PRINTED = c.Printed("p", 1.5, "stdout", "x")
 FROM_HUB = [
