@@ -11,7 +11,7 @@ launched end with it, unless they are detached. Errors are in `client_errors`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -138,7 +138,7 @@ class Client:
         Returns once the engine takes launches, which is before its model is loaded.
         """
         with translated():
-            self._link = Link(start(model, client, keep_alive))
+            self.link = Link(start(model, client, keep_alive))
         self._own: list[Core] = []
 
     def __enter__(self) -> Self:
@@ -156,7 +156,7 @@ class Client:
             for core in live:
                 with suppress(ProcessError, TimeoutError):
                     wait(core.result(), END_SECONDS)
-        self._link.close()
+        self.link.close()
 
     def launch(
         self, app: str | Path | None = None, input: Mapping[str, Any] | None = None, *,
@@ -174,20 +174,33 @@ class Client:
         what = Launch(
             app, input, source, files, name, limits, priority, salt, timeout, detach, output
         )
-        with translated():
-            core = wait(launched_core(self._link, what))
+        core = wait(self._launch(what))
         if detach:  # its launcher hears of the launch alone
             return self.attach(core.id)
         self._own.append(core)
         return Process(core)
 
+    def launch_all(self, launches: Iterable[Mapping[str, Any]]) -> list[Process]:
+        """Many at once, each with the arguments of `launch`; none of them detached.
+
+        Returns once all of them run.
+        """
+        futures = [self._launch(Launch(**each)) for each in launches]
+        cores = [wait(future) for future in futures]
+        self._own += cores
+        return [Process(core) for core in cores]
+
+    def _launch(self, launch: Launch) -> Future:
+        with translated():
+            return launched_core(self.link, launch)
+
     def attach(self, id: str) -> Process:
         """Join a process that lives, or is remembered: its messages come from the first."""
-        return Process(wait(attached_core(self._link, id)))
+        return Process(wait(attached_core(self.link, id)))
 
     def processes(self) -> list[ProcessInfo]:
         """The live processes of the engine, whoever launched them."""
-        return infos(wait(self._link.ask_in_turn(c.List(), c.Processes)))
+        return infos(wait(self.link.ask_in_turn(c.List(), c.Processes)))
 
 
 class AsyncProcess:
@@ -262,11 +275,11 @@ class AsyncClient:
 
     async def attach(self, id: str) -> AsyncProcess:
         """Join a process that lives, or is remembered: its messages come from the first."""
-        return AsyncProcess(await soon(attached_core(self._client._link, id)))
+        return AsyncProcess(await soon(attached_core(self._client.link, id)))
 
     async def processes(self) -> list[ProcessInfo]:
         """The live processes of the engine, whoever launched them."""
-        return infos(await soon(self._client._link.ask_in_turn(c.List(), c.Processes)))
+        return infos(await soon(self._client.link.ask_in_turn(c.List(), c.Processes)))
 
 
 def wait(future: Future, seconds: float | None = None) -> Any:

@@ -22,17 +22,17 @@ SOURCE_NAME = "app.py"  # of an app that is no file
 class Launch:
     """The arguments of `Client.launch`."""
 
-    app: str | Path | None
-    input: Mapping[str, Any] | None
-    source: str | None
-    files: Mapping[str, bytes | str | Path] | None
-    name: str | None
-    limits: Mapping[str, int | str] | None
-    priority: int
-    salt: str
-    timeout: float | None
-    detach: bool
-    output: str | Path | None
+    app: str | Path | None = None
+    input: Mapping[str, Any] | None = None
+    source: str | None = None
+    files: Mapping[str, bytes | str | Path] | None = None
+    name: str | None = None
+    limits: Mapping[str, int | str] | None = None
+    priority: int = 0
+    salt: str = ""
+    timeout: float | None = None
+    detach: bool = False
+    output: str | Path | None = None
 
     def run(self) -> c.Run:
         """The request. Raises UsageError."""

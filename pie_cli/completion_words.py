@@ -6,7 +6,7 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 
 VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
     "": (
-        ["run serve ps attach send logs trace kill stop check inspect new doctor completion version models config"],
+        ["run serve ps attach send logs trace kill stop check inspect new bench doctor completion version models config"],
         {
             "--help": None,
             "--install-completion": None,
@@ -23,6 +23,18 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--no-stdin": None,
             "--raw": None,
             "--stream": None,
+        },
+    ),
+    "bench": (
+        [],
+        {
+            "--against": "vllm",
+            "--full": None,
+            "--help": None,
+            "--json": None,
+            "--model": "models",
+            "--plot": "files",
+            "--rounds": "",
         },
     ),
     "check": (

@@ -40,7 +40,7 @@ def machine() -> Found:
     if sys.platform != "linux":
         yield "fault", f"{platform.system()} is no Linux", "run pie in a Linux machine or container"
         return
-    yield "ok", f"{_processor()}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
+    yield "ok", f"{processor()}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
     total, free = _memory("MemTotal"), _memory("MemAvailable")
     text = f"{total / GB:.1f} GB of memory, {free / GB:.1f} GB available"
     if free < LOW_MEMORY:
@@ -201,7 +201,8 @@ CHECKS: dict[str, Callable[[], Found]] = {
 }  # fmt: skip
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Its name, as the kernel tells it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()

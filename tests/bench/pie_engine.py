@@ -10,27 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-GREEDY = """
-from inferlet import *
+from pie_cli.bench_apps import GREEDY
 
-async def main(input):
-    state, pipe, token, ids = WorkingSet(), Pipeline(), Channel([1], dtype.i32), []
-    def choose():
-        best = reduce_argmax(intrinsics.output(0, "logits"))
-        token.put(best)
-        return best
-    def build(tokens):
-        forward = ForwardPass()
-        forward.embed(tokens)
-        forward.state([state], StateGeometry.folding())
-        return forward, forward.epilogue(choose)
-    (prefill, first), (decode, _) = build(input["prompt"]), build(token)
-    pipe.submit(prefill)
-    ids.append(await first)
-    await pipe.run_ahead(decode, input["new"] - 1, ids.append)
-    return ids
-"""
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def start(model_path: str) -> None:

@@ -42,34 +42,10 @@ def load_bare(model_path: str, max_lanes: int, max_tokens: int) -> Generate:
 
 
 def load_vllm(model_path: str, max_lanes: int, max_tokens: int, **changes: object) -> Generate:
-    """vLLM's engine in this process, all cores, eager: compiling takes it minutes. `changes` to its
-    settings."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-    from vllm import LLM, SamplingParams
+    """vLLM's engine in this process."""
+    from worker.model import vllm_yardstick
 
-    settings = {
-        "dtype": "float32",
-        "max_model_len": max(512, max_tokens),
-        "max_num_seqs": max_lanes,
-        "max_num_batched_tokens": max(2048, max_lanes * max_tokens),
-        "kv_cache_memory_bytes": 1 << 30,
-        "enable_prefix_caching": False,
-        "enforce_eager": True,
-        "disable_log_stats": True,
-    }
-    engine = LLM(model_path, **{**settings, **changes})
-
-    def generate(prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
-        params = SamplingParams(
-            temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False
-        )
-        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-        outputs = engine.generate(inputs, params, use_tqdm=False)
-        return [list(output.outputs[0].token_ids) for output in outputs]
-
-    return generate
+    return vllm_yardstick.load(model_path, max_lanes, max_tokens, **changes)
 
 
 def load_pie(model_path: str, max_lanes: int, max_tokens: int) -> Generate:

@@ -219,6 +219,12 @@ def test_a_closed_client_says_so(pie):
         process.result()
 
 
+def test_many_are_launched_at_once(pie):
+    source = "def main(input): return input['i']"
+    processes = pie.launch_all({"source": source, "input": {"i": i}} for i in range(5))
+    assert [process.result() for process in processes] == [0, 1, 2, 3, 4]
+
+
 def test_threads_share_a_client(pie):
     results = {}
 
