@@ -7,13 +7,15 @@ number of rows: measured costs of one row would be differences of two disturbed 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
+from typing import Any
 
 from worker.state import Segment
 
-STRETCH = 2.6
-WEIGHT = 0.25  # of the newest wave of decodes alone
-MAX_JUMP = 3.0  # a wave that took longer than so many times the average was disturbed
+STRETCH = 2.5  # and single waves, which differ by a sixth, stay below three
+REMEMBERED = 15  # waves of decodes alone: their median is what such a wave takes
 LEAST, MOST = 0.5, 1.25  # by which the rows change at once
 
 
@@ -21,7 +23,7 @@ class Pace:
     def __init__(self, row_budget: int, min_rows: int, decode_rows: int) -> None:
         self.row_budget, self.min_rows, self.decode_rows = row_budget, min_rows, decode_rows
         # By size class of the number of decodes: seconds of a wave of them alone, rows beside them.
-        self._seconds: dict[int, float] = {}
+        self._seconds: dict[int, deque[float]] = {}
         self._rows: dict[int, float] = {}
 
     def observe(self, segments: Sequence[Segment], seconds: float) -> None:
@@ -30,12 +32,12 @@ class Pace:
         prompts = sum(count for count in rows if count > self.decode_rows)
         size = _size_class(sum(count <= self.decode_rows for count in rows))
         if not prompts:
-            self._seconds[size] = _average(self._seconds.get(size, 0.0), seconds)
+            self._seconds.setdefault(size, deque(maxlen=REMEMBERED)).append(seconds)
         elif size and self._seconds and seconds > 0:
             self._correct(size, prompts, seconds)
 
     def _correct(self, size: int, prompts: int, seconds: float) -> None:
-        allowed = STRETCH * _nearest(self._seconds, size)
+        allowed = STRETCH * median(_nearest(self._seconds, size))
         before = self._current(size)
         change = min(max(allowed / seconds, LEAST), MOST)
         if change > 1 and prompts < 0.8 * before:
@@ -57,12 +59,6 @@ def _size_class(decodes: int) -> int:
     return decodes.bit_length()
 
 
-def _nearest(known: dict[int, float], size: int) -> float:
+def _nearest(known: dict[int, Any], size: int) -> Any:
     """Of this size, else of the nearest one that is known."""
     return known[size] if size in known else known[min(known, key=lambda k: abs(k - size))]
-
-
-def _average(average: float, value: float) -> float:
-    if not average:
-        return value
-    return average + WEIGHT * (min(value, MAX_JUMP * average) - average)
