@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from inferlet import formats
 from inferlet.runtime import handles
 from inferlet.runtime.cells import integers
+from inferlet.runtime.tokenizer import check_text
 
 __all__ = [
     "Decoder", "Event", "assistant", "cue", "cue_thinking", "cue_without_thinking", "first_user",
@@ -25,6 +26,7 @@ def _format() -> formats.Turns:
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"`chat.{what}` got {type(value).__name__}; it takes a str")
+    check_text(value)
     return value
 
 

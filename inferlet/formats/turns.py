@@ -6,7 +6,7 @@ reasoning are the template's. Each turn is cut at the side where it meets a turn
 
     opening   all before the first user's text: BOS, a default or a given system turn
     K         [user, assistant] as a later turn finds them: what `user(text)` follows
-    closing   what comes after a user's turn alone when it is the last: in no turn
+    closing   what ends a rendering and is gone once a turn follows: of no turn
 
 Refuses templates whose turns read differently once later ones follow.
 """
@@ -119,14 +119,25 @@ class Turns:
     # ---- cutting
 
     def _find_closing(self) -> str:
-        """What follows a last user's turn, cue or not, and is not there once a reply follows."""
-        plain = self._render_raw(_talk(U0), **_STILL)
+        """What ends a rendering and is not there once a turn follows: a template may close a
+        history that asks for no reply, or begin a reply whether it is asked to or not."""
+        plain, cued = (self._render_raw(_talk(U0), cue=cue, **_STILL) for cue in (False, True))
         whole = self._render_raw(_talk(U0, A0, U1), **_STILL)
-        end, to_reply = _split(plain, U0)[1], _split(whole, U0, A0, U1)[1]
-        if to_reply.startswith(end):
+        _, to_reply, to_user, _ = _split(whole, U0, A0, U1)
+        if plain == cued:
+            reply_end = _split(self._render_raw(_talk(U0, A0), **_STILL), A0)[1]
+            closing = self._unlike(reply_end, to_user)
+            return closing if plain.endswith(closing) else ""
+        return self._unlike(_split(plain, U0)[1], to_reply)
+
+    def _unlike(self, end: str, following: str) -> str:
+        """The part of `end` that does not begin `following`, from the start of a token on."""
+        if following.startswith(end):
             return ""
-        differs = [i for i, pair in enumerate(zip(end, to_reply, strict=False)) if len({*pair}) > 1]
-        common = differs[0] if differs else len(to_reply)
+        differs = [
+            i for i, pair in enumerate(zip(end, following, strict=False)) if len({*pair}) > 1
+        ]
+        common = differs[0] if differs else len(following)
         starts = [at for at, _ in self._specials(end) if at <= common]
         return end[starts[-1] if starts else common :]
 

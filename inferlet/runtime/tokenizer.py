@@ -10,6 +10,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from inferlet.errors import with_hint
+
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -72,7 +74,11 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """No BOS or EOS; spellings of special tokens become these tokens."""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        try:
+            return self.tokenizer.encode(text, add_special_tokens=False).ids
+        except TypeError:
+            check_text(text)
+            raise
 
     def token_bytes(self, token: int) -> bytes | None:
         """The bytes of one id; None when it has no spelling."""
@@ -114,6 +120,16 @@ class Vocabulary:
         if byte:
             return bytes.fromhex(byte[1])
         return spelling.replace("\u2581", " ").encode()
+
+
+def check_text(text: str) -> None:
+    """ValueError for half a character, which JSON and Python know and UTF-8 does not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"character {error.start} of the text is half of one: {text[error.start]!r}"
+        hint = "replace it: `text.encode('utf-8', 'replace').decode()`"
+        raise ValueError(with_hint(message, hint)) from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -111,6 +111,7 @@ FAMILIES: dict[str, Callable[[], Vocabulary]] = {
     "qwen3": partial(_packaged, "qwen3"),
     "qwen2.5": partial(_packaged, "qwen3", "Qwen-Qwen2.5-7B-Instruct"),
     "qwq": partial(_packaged, "qwen3", "Qwen-QwQ-32B"),
+    "llama3": partial(_packaged, "llama3"),
     "llama3.1-short": partial(_packaged, "llama3_1"),
     "llama3.1": partial(_packaged, "llama3_1", "meta-llama-Llama-3.1-8B-Instruct"),
     "llama3.2": partial(_packaged, "llama3_1", "meta-llama-Llama-3.2-3B-Instruct"),

@@ -199,6 +199,13 @@ def test_a_template_is_found_where_models_keep_it(use, tmp_path, file, content):
     assert model.decode(chat.user("x")) == "<|im_start|>user\nx<|im_end|>\n"
 
 
+def test_half_a_character_in_a_text_is_named(use):
+    use(vocabulary_of("plain"))
+    for call in (chat.user, chat.assistant, model.encode):
+        with pytest.raises(ValueError, match="(?s)character 2 of.*half of one.*hint: replace it"):
+            call("ab\ud800")
+
+
 def test_fillers_take_str(use):
     use(vocabulary_of("plain"))
     for call in (chat.user, chat.system, chat.first_user, chat.assistant):

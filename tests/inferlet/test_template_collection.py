@@ -12,14 +12,12 @@ from tests.inferlet.template_support import judge, message
 from tests.packages import files_of
 
 pytestmark = pytest.mark.timeout(300)  # the first run fetches the package
-# Four cannot be rendered without tools, by `transformers` neither; one begins a reply at the end
-# of every rendering.
+# They cannot be rendered without tools, by `transformers` neither.
 REFUSED = {
     "CohereForAI-c4ai-command-r-plus-tool_use": "not iterable",
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "not iterable",
     "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "not iterable",
     "fireworks-ai-llama-3-firefunction-v2": "undefined",
-    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "a reply ends differently",
 }
 # The system text moves to the newest user's turn, or has no place at all.
 WITHOUT_SYSTEM = {"mistralai-Mistral-Nemo-Instruct-2407", "google-gemma-2-2b-it"}
