@@ -1,8 +1,8 @@
 """How many rows of prompts go into a wave with decodes, from what waves have taken. No clock here.
 
-A wave with prompts may take `STRETCH` times what its decodes alone take, so that a long prompt slows
-them down by no more than that, whatever the machine and the model. What it does take corrects the
-number of rows: measured costs of one row would be differences of two disturbed times.
+A wave with prompts may take `STRETCH` times what its decodes alone take, so that a long prompt
+slows them down by no more than that, whatever the machine and the model. What it does take corrects
+the number of rows: measured costs of one row would be differences of two disturbed times.
 """
 
 from __future__ import annotations

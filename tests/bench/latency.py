@@ -3,9 +3,9 @@
     python -m tests.bench.latency MODEL_FOLDER [--lanes 16] [--prompt 4000] [--rounds 2] [--json]
         [--pace processor]
 
-Through the whole engine, on one real model. Gaps are told in seconds of the clock, and in seconds of
-the processor, which other programs on the machine disturb less. On a machine that is not idle, let
-the engine pace by the processor as well: it measures waves, and what it measures is what it keeps to.
+Through the whole engine, on one real model. Gaps are told in seconds of the clock, and in seconds
+of the processor, which other programs on the machine disturb less. On a machine that is not idle,
+let the engine pace by the processor as well: it keeps to what it measures.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def main() -> None:
         found = measure(bench, options.lanes, options.prompt, number)
         for row in summary(found):
             row = {"round": number, **row, "prompt_s": round(found["prompt_seconds"], 1)}
-            line = json.dumps(row) if options.json else "  ".join(f"{k} {v}" for k, v in row.items())
-            print(line, flush=True)
+            words = "  ".join(f"{key} {value}" for key, value in row.items())
+            print(json.dumps(row) if options.json else words, flush=True)
 
 
 if __name__ == "__main__":

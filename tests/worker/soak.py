@@ -1,11 +1,14 @@
 """Many inferlets in one process, on one real engine with too little memory. Each is the real SDK.
 
+    python -m tests.worker.soak [--seconds 600] [--at-once 300] [--seed 1] [--overlap]
+
 The model's next token is a plain function of a sequence, and its pages hold the tokens themselves:
 so every token that comes back can be checked, whatever the engine has moved, shared or dropped.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import random
@@ -71,8 +74,11 @@ class SoakHub(Hub):
 class World:
     """The engine, and the inferlets that run on it."""
 
-    def __init__(self, num_pages: int, seed: int, overlap: bool = False) -> None:
+    def __init__(
+        self, num_pages: int, seed: int, overlap: bool = False, patience: float = 5.0
+    ) -> None:
         self.random = random.Random(seed)
+        self.patience = patience  # seconds without a fire, of whoever could
         self.hubs: dict[int, SoakHub] = {}
         self.num_checked = self.num_finished = self.num_killed = 0
         self.longest_stall = 0.0
@@ -124,7 +130,8 @@ class World:
             if not self.engine.state.active:
                 last_fire = now
             self.longest_stall = max(self.longest_stall, now - last_fire)
-            assert now - last_fire < 5, f"nothing fires: {self.engine.scheduler.waiting}"
+            waiting = self.engine.scheduler.waiting
+            assert now - last_fire < self.patience, f"nothing fires: {waiting}"
             await asyncio.sleep(0 if busy else 0.0005)
 
     async def _live(self) -> None:
@@ -269,3 +276,55 @@ def each_task_its_runtime() -> Iterator[None]:
         yield
     finally:
         handles.current = installed
+
+
+def check_clean(world: World) -> None:
+    """AssertionError unless everything that inferlets had is free."""
+    state, launcher = world.engine.state, world.engine.launcher
+    assert state.pool.num_free == state.pool.capacity
+    assert state.swap.num_used == 0
+    assert launcher.swap_space.num_pages == 0
+    assert not (state.processes or state.active or state.computing or state.events or state.turns)
+    assert not launcher.rings._slabs
+
+
+def soak(
+    seconds: float,
+    at_once: int,
+    num_pages: int,
+    seed: int,
+    overlap: bool,
+    patience: float = 5.0,
+) -> World:
+    """The world after so many seconds, with everything that was in it gone."""
+    with each_task_its_runtime():
+        world = World(num_pages, seed, overlap, patience)
+        asyncio.run(world.run(seconds, at_once))
+    check_clean(world)
+    return world
+
+
+PAGES_EACH = 5  # a third of what an inferlet wants at its largest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Inferlets that do anything, for long.")
+    parser.add_argument("--seconds", default=600, type=float)
+    parser.add_argument("--at-once", default=300, type=int)
+    parser.add_argument("--seed", default=1, type=int)
+    parser.add_argument("--overlap", action="store_true", help="as on a GPU")
+    options = parser.parse_args()
+    num_pages = 1 + PAGES_EACH * options.at_once
+    world = soak(
+        options.seconds, options.at_once, num_pages, options.seed, options.overlap, patience=60.0
+    )
+    print(
+        f"{world.engine.scheduler.waves} waves, {world.num_checked} tokens checked, none wrong; "
+        f"{world.num_finished} inferlets finished, {world.num_killed} killed; nothing leaked; "
+        f"{world.engine.state.swap._next} pages at most in host memory, "
+        f"longest stall {world.longest_stall:.2f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,24 +1,9 @@
 """Hundreds of inferlets do anything on a pool of a third of what they want, and some are killed: no
 wrong token, no leak, no stall."""
 
-import asyncio
-
 import pytest
 
-from tests.worker.soak import World, each_task_its_runtime
-
-
-def soak(seconds: float, at_once: int, num_pages: int, seed: int, overlap: bool) -> World:
-    with each_task_its_runtime():
-        world = World(num_pages, seed, overlap)
-        asyncio.run(world.run(seconds, at_once))
-    state = world.engine.state
-    assert state.pool.num_free == state.pool.capacity
-    assert state.swap.num_used == 0
-    assert world.engine.launcher.swap_space.num_pages == 0
-    assert not (state.processes or state.active or state.computing or state.events)
-    assert not world.engine.launcher.rings._slabs
-    return world
+from tests.worker.soak import soak
 
 
 @pytest.mark.parametrize("overlap", [False, True])
