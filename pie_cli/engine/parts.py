@@ -220,7 +220,7 @@ class Parts:
         self.stats = None
         if self._closing:
             return
-        if not was_up:
+        if self.ready is None:  # it never was: the next one would fare no better
             self._events.on_failure(EngineEnd(f"the worker ended while starting ({how})"))
         elif self._worker_deaths.add():
             text = f"the worker ended unexpectedly ({how}), for the {MAX_DEATHS + 1}th time"

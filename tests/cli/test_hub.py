@@ -644,3 +644,10 @@ def main(input):
     return outcomes
 """
     assert json.loads(client.value_of(client.run(source))) == [1] * 5
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_random_requests_and_kills_leave_nothing(tmp_path, seed):
+    from tests.cli.hub_soak import soak  # it uses this module's apps
+
+    assert soak(tmp_path, seed, seconds=5.0).launched > 10
