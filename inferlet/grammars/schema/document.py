@@ -93,6 +93,7 @@ class Document:
         self.draft = declared or keywords.NEWEST
         self.is_declared = declared is not None
         self._targets: set[str] = set()
+        self._resources: set[str] = set()  # bases of embedded documents
         self._walk(root)
         self.root = self.at(root, "#")
 
@@ -143,6 +144,12 @@ class Document:
             return self.at(value, f"#{fragment}")
         return self._pointer(place, keyword, value, fragment)
 
+    def resolve_dynamic(self, place: Place, keyword: str) -> Place:
+        """In a document that embeds no other, the outermost anchor of a name is the only one."""
+        if self._resources:
+            raise refuse(place, keyword, "is not supported in a document that embeds others by `$id`")
+        return self.resolve(place, keyword)
+
     def _pointer(self, place: Place, keyword: str, value: Any, fragment: str) -> Place:
         base = place.base
         for part in fragment.split("/")[1:]:
@@ -185,6 +192,7 @@ class Document:
                     self._by_uri[f"{base}{own}"] = value
                 else:
                     base = urldefrag(urljoin(base, own))[0]
+                    self._resources.update((base,) if value is not root else ())
                     self._by_uri.setdefault(base, value)
             for anchor in (value.get("$anchor"), value.get("$dynamicAnchor")):
                 if isinstance(anchor, str):

@@ -139,6 +139,8 @@ class Expander:
                 return asserts.positive(self, place) if sign else asserts.negative(self, place)
             case "$ref":
                 return self.expand((self.document.resolve(place, "$ref"), sign))
+            case "$dynamicRef" | "$recursiveRef":
+                return self.expand((self.document.resolve_dynamic(place, part), sign))
             case "not":
                 return self._quiet(self.expand((self.inner(place, "not"), not sign)))
             case "allOf" | "anyOf":

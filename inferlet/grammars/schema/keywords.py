@@ -40,13 +40,13 @@ TYPE_OF = {
 
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 APPLICATORS = frozenset(
-    ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies")
+    ("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies")
 )
 
 # Assertions of old drafts and of well-known extensions, which nothing here enforces: refused in
 # every document, since somebody enforces them.
 REFUSED = frozenset(
-    ("$dynamicRef", "$recursiveRef", "$recursiveAnchor", "extends", "disallow", "divisibleBy",
+    ("extends", "disallow", "divisibleBy",
      "formatMinimum", "formatMaximum", "formatExclusiveMinimum", "formatExclusiveMaximum",
      "instanceof", "typeof", "regexp", "range", "exclusiveRange", "transform",
      "uniqueItemProperties", "allRequired", "anyRequired", "oneRequired", "patternRequired",
@@ -58,7 +58,7 @@ REFUSED = frozenset(
 ANNOTATIONS = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
      "$schema", "$id", "$comment", "id", "$defs", "definitions", "$anchor", "$dynamicAnchor",
-     "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema",
+     "$recursiveAnchor", "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema",
      # OpenAPI, Hyper-Schema
      "example", "externalDocs", "xml", "discriminator", "nullable", "links", "base", "media",
      "readonly", "self",
