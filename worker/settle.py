@@ -51,9 +51,9 @@ def commit(state: State, fire: Fire) -> Grown:
         let_go(state, process, fire.pass_, fire.sets)
         forget(sets)
     else:
+        _keep_undo(pipeline, run, Undo(fire.seq, moved, sets))
         run.next_fire = None
         run.started += 1
-        _keep_undo(pipeline, run, Undo(fire.seq, moved, sets))
         if run.started == run.budget:
             end_run(state, pipeline, run)
     leave_if_idle(state, pipeline)
