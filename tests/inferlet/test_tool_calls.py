@@ -19,6 +19,7 @@ from tests.inferlet.call_support import (
     install,
     same_for_all_cuts,
 )
+from tests.inferlet.call_writers import WRITERS, vocabulary_of
 
 ADD = {"name": "add"}
 
@@ -87,6 +88,16 @@ def test_t17_numbers_keep_their_spelling(number, kind):
     [(_, arguments)] = same_for_all_cuts(hermes("f", f'{{"n": {number}}}'))
     assert arguments == f'{{"n":{number}}}'
     assert type(json.loads(arguments)["n"]) is kind
+
+
+@pytest.mark.parametrize("number", ["1e20", "-1.50", "7", "1E400", "-0.0", "9" * 5000])
+@pytest.mark.parametrize("family", WRITERS)
+def test_t17_numbers_keep_their_spelling_in_every_markup(family, number):
+    install(vocabulary_of(family))
+    text = WRITERS[family]({"n": [1.25]}).replace("[1.25]", number)
+    found = decode([text.encode()])
+    is_refused = family == "pythonic" and len(number) > 4000  # by Python's own reader
+    assert found == ([] if is_refused else [("f", f'{{"n":{number}}}')])
 
 
 @pytest.mark.parametrize("end", [[], [STOP]])
@@ -233,7 +244,7 @@ REPLIES = [  # the family, a reply, its calls
     ("llama", 'use { and {"name": "f", "parameters": {}}', [("f", "{}")]),
     ("llama", '{"x": {"name": "f", "parameters": {}}} is data', []),
     ("pythonic", "[f(a=1, b='x, ]'), g(), h(c=[True, None], d={'e': 1e20})]",
-     [("f", '{"a":1,"b":"x, ]"}'), ("g", "{}"), ("h", '{"c":[true,null],"d":{"e":1e+20}}')]),
+     [("f", '{"a":1,"b":"x, ]"}'), ("g", "{}"), ("h", '{"c":[true,null],"d":{"e":1e20}}')]),
     ("pythonic", "[1, 2] and [see below] and [f(1)]", []),
     ("hermes", "x" + hermes("f", '{"é": "日本"}') + "y", [("f", '{"é":"日本"}')]),
 ]  # fmt: skip

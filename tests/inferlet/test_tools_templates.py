@@ -1,12 +1,14 @@
 """Turns of tools (contract, 4) equal `transformers`' rendering of the same history, for real
 tokenizers and templates."""
 
+import copy
+import json
 import re
 from functools import cache
 
 import pytest
 
-from inferlet import chat, model, tools
+from inferlet import GrammarError, chat, model, tools
 from inferlet.formats import calls
 from inferlet.runtime import handles
 from inferlet.runtime.tokenizer import Vocabulary
@@ -133,6 +135,80 @@ def test_an_answer_is_what_the_rendering_ends_with(native):
     opener = handles.current().vocabulary.token_id("<|tool_response>")
     call_turn = call_turn[:-1] if call_turn[-1] == opener else call_turn
     assert whole[: len(whole) - len(end)][-4:] == call_turn[-4:]
+
+
+# Families whose templates write two calls in one turn.
+PARALLEL = ("qwen", "qwq", "mistral", "ministral", "GLM", "Kimi-K2", "Qwen", "Coder", "DeepSeek",
+            "gemma-4", "granite-4", "Laguna", "Spark", "StepFun", "MiMo", "Nemotron")  # fmt: skip
+# What their templates write is no call of the markup that they teach, or ends in a stop token.
+LOOSE = ("ByteDance-Seed-OSS",)  # lists as Python writes them, which no grammar asks for
+OTHER_CALLS = ("Kimi-K3", "openbmb-MiniCPM5-1B", "ibm-granite-granite-3.3-2B-Instruct")
+WRITING = [name for name in (*NATIVE, *SILENT[:3], *COLLECTED) if name not in OTHER_CALLS]
+ARGUMENTS = {"add": {"a": 1, "b": ["x", "It's <\u00e9>"]}, "find": {"q": "x"}}
+
+
+def calls_of_turn(render, names):
+    """The ids that the template has for a reply with these calls, and perhaps more before them."""
+    calls_ = [
+        {
+            "id": f"call0000{index}",
+            "type": "function",
+            "function": {"name": name, "arguments": copy.deepcopy(ARGUMENTS[name])},
+        }
+        for index, name in enumerate(names)
+    ]
+    asked = {"role": "assistant", "content": "", "tool_calls": calls_}
+    for content in ("", None):
+        asked["content"] = content
+        whole = render([USER, asked], tools=DECLARED)
+        if "find" in names or b"x" in text_of(whole[len(render([USER], tools=DECLARED)) :]):
+            break
+    start = render([USER], tools=DECLARED)
+    common = next((i for i, (a, b) in enumerate(zip(whole, start, strict=False)) if a != b), None)
+    return whole[len(start) if common is None else common :]
+
+
+def text_of(ids):
+    return b"".join(handles.current().vocabulary.token_bytes(token) or b"" for token in ids)
+
+
+def decoded(ids):
+    decoder, found = tools.Decoder(), []
+    event = decoder.feed(ids)
+    while isinstance(event, tools.Event.Call):
+        found.append((event.call.name, json.loads(event.call.arguments_json)))
+        event = decoder.feed([])
+    return found
+
+
+def is_let_through(matcher, ids):
+    """Whether a complete reply of calls is somewhere in the ids."""
+    for start in range(len(ids)):
+        matcher.reset()
+        for token in ids[start:]:
+            try:
+                matcher.accept_tokens([token])
+            except GrammarError:
+                break
+            if text_of([token])[-1:] in (b">", b"}", b"]", b")") and may_stop(matcher):
+                return True
+    return False
+
+
+def may_stop(matcher):
+    words = matcher.mask()
+    return any(words[stop >> 5] >> (stop & 31) & 1 for stop in chat.stop_tokens())
+
+
+@pytest.mark.parametrize("native", WRITING, indirect=True)
+def test_calls_as_the_template_writes_them_are_read_and_let_through(native):
+    name, render = native
+    sets = [["add"], ["add", "find"]] if any(part in name for part in PARALLEL) else [["add"]]
+    matcher = tools.create_matcher([ADD, FIND])
+    for names in sets:
+        ids = calls_of_turn(render, names)
+        assert decoded(ids) == [(one, ARGUMENTS[one]) for one in names]
+        assert is_let_through(matcher, ids) == (name not in LOOSE), text_of(ids)
 
 
 @pytest.mark.parametrize("silent", SILENT, indirect=True)

@@ -42,6 +42,7 @@ _FAMILIES: tuple[tuple[str, Markup], ...] = (
     ("<arg_key>", Glm()),
     ("<function=", QwenXml()),
     ("<|python_start|>", Pythonic()),
+    ("<|tool_call_start|>", Pythonic()),
     ("<|python_tag|>", BareJson()),
     ('{"name": function name, "parameters": dictionary', BareJson()),
 )

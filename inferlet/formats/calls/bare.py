@@ -6,7 +6,7 @@ import re
 from inferlet.formats.calls.scan import Call, Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
 from inferlet.formats.calls.types import Types
-from inferlet.formats.calls.values import call_of, dumps
+from inferlet.formats.calls.values import call_of, dumps, joined
 
 
 class BareJson(Markup):
@@ -51,7 +51,7 @@ class Pythonic(Markup):
             raise Broken
         parts.append((yield from _rest_of_list(source)))
         try:
-            return tuple(map(_call, ast.parse("".join(parts), mode="eval").body.elts))
+            return _calls("".join(parts))
         except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
             raise Broken from None
 
@@ -88,21 +88,38 @@ def _rest_of_string(source: Source, quote: str) -> Reading[str]:
 
 
 _WORDS = {"true": True, "false": False, "null": None}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
-def _call(node: ast.expr) -> Call:
+def _calls(text: str) -> Calls:
+    lines = text.encode().splitlines(keepends=True)
+    return tuple(_call(node, lines) for node in ast.parse(text, mode="eval").body.elts)
+
+
+def _call(node: ast.expr, lines: list[bytes]) -> Call:
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError("no call with keywords")
-    members = {keyword.arg: _literal(keyword.value) for keyword in node.keywords}
+    members = {keyword.arg: _json_of(keyword.value, lines) for keyword in node.keywords}
     if None in members:
         raise ValueError("`**` in a call")
-    return Call(ast.unparse(node.func), dumps(members))
+    return Call(ast.unparse(node.func), joined(members))
 
 
-class _JsonWords(ast.NodeTransformer):
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
-
-
-def _literal(node: ast.expr) -> object:
-    return ast.literal_eval(_JsonWords().visit(node))
+def _json_of(node: ast.expr, lines: list[bytes]) -> str:
+    """JSON text of a literal. Numbers keep their spelling."""
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return "[" + ",".join(_json_of(item, lines) for item in items) + "]"
+        case ast.Dict(keys=keys, values=values):
+            names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+            if not all(isinstance(name, str) for name in names):
+                raise ValueError("a key that is no string")
+            made = (_json_of(value, lines) for value in values)
+            return joined(dict(zip(names, made, strict=True)))
+        case ast.Constant(value=int() | float()) | ast.UnaryOp() if node.lineno == node.end_lineno:
+            text = lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
+            if _NUMBER.fullmatch(text):
+                return text
+        case ast.Name(id=word) if word in _WORDS:
+            return dumps(_WORDS[word])
+    return dumps(ast.literal_eval(node))

@@ -15,7 +15,7 @@ from inferlet.formats.calls.hermes import Hermes
 from inferlet.formats.calls.notations import Tags
 from inferlet.formats.calls.scan import Markup
 from inferlet.formats.calls.tagged import Dsml, Glm, QwenXml, Xtml
-from inferlet.formats.calls.writer import NEWLINE
+from inferlet.formats.calls.writer import GAP, NEWLINE
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _mistral(markup: Mistral, template: str) -> tuple[Form, ...]:
         if "[CALL_ID]" not in template:
             return (named,)
         return (Form("[TOOL_CALLS]{name}[CALL_ID]{id}[ARGS]"), named)
-    around = {"begin": "[TOOL_CALLS][", "between": ", ", "end": "]"}
+    around = {"begin": f"[TOOL_CALLS]{GAP}[", "between": ", ", "end": "]"}
     return (Form(_OBJECT, ', "id": "{id}"}', **around), Form(_OBJECT, "}", **around))
 
 
@@ -91,6 +91,8 @@ def _bare_json(markup: BareJson, template: str) -> tuple[Form, ...]:
 
 
 def _pythonic(markup: Pythonic, template: str) -> tuple[Form, ...]:
+    if "<|tool_call_start|>" in template:
+        return (Form("{name}(", ")", "<|tool_call_start|>[", ", ", "]<|tool_call_end|>", "python"),)
     return (Form("{name}(", ")", "[", ", ", "]", "python"),)
 
 
@@ -101,8 +103,9 @@ def _gemma(markup: Gemma, template: str) -> tuple[Form, ...]:
 def _qwen_xml(markup: QwenXml, template: str) -> tuple[Form, ...]:
     banned = ("</parameter>", "</function>", "\n<parameter=")
     tags = Tags("<parameter={key}>\n", "\n</parameter>\n", banned)
-    before = "<tool_call>\n<function={name}>\n"
-    return (Form(before, "</function>\n</tool_call>", between="\n", notation=tags),)
+    marker = "seed:tool_call" if "<seed:tool_call>" in template else "tool_call"
+    before = f"<{marker}>\n<function={{name}}>\n"
+    return (Form(before, f"</function>\n</{marker}>", between="\n", notation=tags),)
 
 
 def _glm(markup: Glm, template: str) -> tuple[Form, ...]:

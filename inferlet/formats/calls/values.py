@@ -1,5 +1,6 @@
 """JSON texts in a reply: where one ends, and what it says as compact text."""
 
+import ast
 import json
 import re
 from collections.abc import Collection, Mapping
@@ -125,7 +126,7 @@ def typed(text: str, kinds: Collection[str]) -> str:
     try:
         value = loads(text)
     except ValueError:
-        return dumps(text)
+        return dumps(_python_literal(text) if kinds and "string" not in kinds else text)
     # Quotes stand for themselves: a string is not quoted where it is a value of its own.
     kind = _KINDS.get(type(value), "number")
     is_integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -133,6 +134,16 @@ def typed(text: str, kinds: Collection[str]) -> str:
     if kind == "string" or ("string" in kinds and not is_legal):
         return dumps(text)
     return compact(text.strip())
+
+
+def _python_literal(text: str) -> Any:
+    """The list or dict that some models write as Python does; else the text."""
+    try:
+        value = ast.literal_eval(text.strip())
+        dumps(value)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return text
+    return value if isinstance(value, list | dict) else text
 
 
 def joined(members: Mapping[str, str]) -> str:

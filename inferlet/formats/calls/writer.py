@@ -9,7 +9,8 @@ from inferlet.grammars.lark import Lark, Sequence, Symbol
 from inferlet.grammars.regex import spell, tree
 from inferlet.grammars.regex.spell import Spelling
 
-NEWLINE = "\ue000"  # in the text of a form: there may be a newline
+NEWLINE, GAP = "\ue000", "\ue001"  # in the text of a form: there may be a newline, or a space
+_MAYBE = {NEWLINE: "\n", GAP: " "}
 ANY_CHARACTER = tree.Chars(charset.ALL)
 SOMETHING = tree.Repeat(ANY_CHARACTER, 1, None)
 
@@ -22,15 +23,15 @@ class Writer:
         self.lark = lark
         self._special = special
         cuts = sorted(special, key=len, reverse=True)
-        self._cuts = re.compile("(" + "|".join(map(re.escape, [NEWLINE, *cuts])) + ")")
+        self._cuts = re.compile("(" + "|".join(map(re.escape, [*_MAYBE, *cuts])) + ")")
 
     def literal(self, text: str) -> Sequence:
         """Markers as they are: special tokens where the vocabulary has them."""
         return tuple(map(self._piece, filter(None, self._cuts.split(text))))
 
     def _piece(self, piece: str) -> Symbol:
-        if piece == NEWLINE:
-            return Symbol(self.lark.terminal(quoted("\n")), 0, 1)
+        if piece in _MAYBE:
+            return Symbol(self.lark.terminal(quoted(_MAYBE[piece])), 0, 1)
         if piece in self._special:
             return Symbol(self.lark.raw_rule(f"<[{self._special[piece]}]>"))
         return Symbol(self.lark.terminal(quoted(piece)))
