@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from inferlet.eta.trace import Traced
     from inferlet.runtime.binding import BoundPass
 
-SAMPLE = "Hello"  # what an input that was not given is, and what a client says
+SAMPLE = "Hello"  # what an input that was not given is, what a client says, and what files hold
 
 _vocabulary: Vocabulary | None = None
 
@@ -85,6 +85,16 @@ class _Files(dict):
         return SAMPLE.encode()
 
 
+class _Everybody(dict):
+    """Other processes: each id is one, and takes what it is sent."""
+
+    def get(self, id: str, default: Any = None) -> Any:
+        return super().get(id, self)
+
+    def take(self, message: m.Inbox) -> str:
+        return ""
+
+
 class _App(App):
     """As `App`, with an input that lacks nothing."""
 
@@ -121,7 +131,8 @@ class _Check:
             emit = functools.partial(self._outbox.print, name)
             setattr(sys, name, OutputStream(name, emit, self._outbox.flush_text))
         self._app = _App(launch)
-        hub = Hub(Client([SAMPLE]), **_model(launch))
+        client = Client([SAMPLE], later_files=[SAMPLE.encode()])
+        hub = Hub(client, peers=_Everybody(), **_model(launch))
         hub.runtime.conversation.files = _Files(launch.files, self._app.input.missing)
         hub.runtime.on_bind = lambda bound: self._say("pass", describe(bound))
         handles.install(hub.runtime)

@@ -56,6 +56,17 @@ def test_a_fault_is_found_at_its_line(app, source):
     assert place == (path, line) or inner, fault
 
 
+def test_an_app_that_talks_to_others_and_moves_files_has_no_fault(app):
+    source = """
+from inferlet import session
+async def main(input):
+    session.send_to(input["peer"], {"from": session.id()})
+    session.send_file(await session.receive_file())
+    return await session.receive()
+"""
+    assert trace_app(app(source), {}, {}).fault is None
+
+
 def test_modules_beside_the_app_are_found_and_blamed(app):
     beside = app("def value():\n    return 1 // 0\n", "beside.py")
     fault = trace_app(app("import beside\ndef main(input):\n    beside.value()\n"), {}, {}).fault
