@@ -62,6 +62,10 @@ class Turns:
         self._template = Template(vocabulary)
         self._closing = self._find_closing()
         self._cut()
+        if not self._closing and not self._meets_between_tokens():
+            # A space that is one token with the word behind it belongs to the turn behind.
+            self._closing = self._before_reply[len(self._before_reply.rstrip()) :]
+            self._cut()
         self._has_system = self._keeps_system_apart()
         self._check()
 
@@ -176,6 +180,12 @@ class Turns:
         except InferletError:
             return ""
         return pair[len(alone) :].partition(U0)[0] if pair.startswith(alone) and S in alone else ""
+
+    def _meets_between_tokens(self) -> bool:
+        """Whether a user's turn and what follows it are the tokens of the whole."""
+        whole = self._render_raw(_talk(U0), cue=True, **_STILL)
+        turns = self._encode("", self._before_reply) + self.cue()
+        return turns == self._vocabulary.encode(whole)
 
     def _keeps_system_apart(self) -> bool:
         """Whether a system turn stands by itself; sets `_refuses_system` for templates that drop

@@ -106,6 +106,11 @@ def _mistral_v1() -> Vocabulary:
     return Vocabulary(made.tokenizer, made.config, _from_python("mistral_template"))
 
 
+def vicuna() -> Vocabulary:
+    made = _loaded("llama2")
+    return Vocabulary(made.tokenizer, made.config, _from_python("vicuna_template"))
+
+
 # The name of a family and a version -> what makes its vocabulary.
 FAMILIES: dict[str, Callable[[], Vocabulary]] = {
     "qwen3": partial(_packaged, "qwen3"),

@@ -8,7 +8,14 @@ from inferlet import InferletError, chat, model, reasoning
 from inferlet.formats import template
 from inferlet.runtime import handles
 from inferlet.testing import Client, Hub
-from tests.inferlet.template_support import FAMILIES, judge_of, message, vocabulary_of
+from tests.inferlet.template_support import (
+    FAMILIES,
+    judge,
+    judge_of,
+    message,
+    vicuna,
+    vocabulary_of,
+)
 
 pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
 # They think, or their history keeps less of a last reply than the model said.
@@ -118,6 +125,17 @@ def test_mistral_refuses_an_empty_reply_and_says_so(use):
     use("mistral-v7")
     with pytest.raises(InferletError, match="(?s)template fails.*must have a string.*hint"):
         chat.assistant("")
+
+
+def test_turns_that_meet_in_text_meet_between_its_tokens():
+    """Vicuna's markers are ordinary words. The space before one is part of its token."""
+    made = vicuna()
+    handles.install(Hub(Client(), vocabulary=made).runtime)
+    assert spelled(chat.cue()) == " ASSISTANT:"
+    history = [message("user", "Hi"), message("assistant", "Hello, you!"), message("user", "So?")]
+    tokens = chat.first_user("Hi") + chat.assistant("Hello, you!") + chat.user("So?") + chat.cue()
+    assert tokens == made.encode(judge(made)(history, cue=True))
+    handles.install(None)
 
 
 class Tomorrow(clock.datetime):
