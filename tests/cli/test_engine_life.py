@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ WAIT = """
 import os
 import re
 import resource
+import shutil
 from inferlet import session
 async def main(input):
     session.send("waiting\\n")
@@ -314,3 +316,24 @@ def test_launches_that_wait_can_be_seen_killed_and_their_names_are_taken(own_eng
     own_engine.pie("kill", *(row["id"] for row in own_engine.processes()))
     assert many.wait(timeout=SECONDS) == 137
     wait_until(lambda: own_engine.card() is None)  # none is left that would keep it
+
+
+def test_ids_are_unique_over_the_engines_of_a_home(own_engine):
+    shutil.copytree(own_engine.home / "models/fake", own_engine.home / "models/other")
+    app = own_engine.write(WAIT)
+    words = ("run", app, "--detach", "--model")
+    ids = [own_engine.pie(*words, model).stdout.strip() for model in ("fake", "other")]
+    assert len(set(ids)) == 2 and all(ids)
+    assert own_engine.pie(*words, "fake", "--name", "mine").returncode == 0
+    refused = own_engine.pie(*words, "other", "--name", "mine")
+    assert refused.returncode == 2 and "`mine` is in use" in refused.stderr
+    assert own_engine.pie("kill", "mine").returncode == 0
+    assert own_engine.pie(*words, "other", "--name", "mine").returncode == 0
+
+
+def test_a_name_of_a_killed_engine_is_free_at_once(own_engine):
+    app = own_engine.write(WAIT)
+    words = ("run", app, "--detach", "--name", "mine")
+    assert own_engine.pie(*words).returncode == 0
+    os.kill(own_engine.card()["pid"], signal.SIGKILL)
+    assert own_engine.pie(*words).returncode == 0
