@@ -1,6 +1,7 @@
 """Tools: their declaration, their answers, the grammar of calls, and the decoder of a reply."""
 
 import codecs
+import contextlib
 import json
 import weakref
 from collections import deque
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferlet import formats, grammar
-from inferlet.errors import GrammarError, with_hint
+from inferlet.errors import GrammarError, InferletError, with_hint
 from inferlet.formats import calls, thinking
 from inferlet.formats.calls import Call, language
 from inferlet.formats.toolbox import Toolbox
@@ -28,11 +29,17 @@ _declared: "weakref.WeakKeyDictionary[Runtime, dict[str, Any]]" = weakref.WeakKe
 def equip(specs: Specs) -> list[int]:
     """One complete turn that declares the tools in the model's native form."""
     functions = _functions(specs)
-    runtime = handles.current()
-    if not functions or calls.of(runtime.vocabulary) is None:
+    vocabulary = handles.current().vocabulary
+    has_markup = calls.of(vocabulary) is not None
+    if not functions or not (has_markup or "tools" in vocabulary.template):
         return []
     _declare(functions)
-    return _toolbox().equip([{"type": "function", "function": f} for f in functions])
+    declared = [{"type": "function", "function": function} for function in functions]
+    if has_markup:
+        return _toolbox().equip(declared)
+    with contextlib.suppress(InferletError):  # a template may know tools in ways of its own
+        return _toolbox().equip(declared)
+    return []
 
 
 def answer(name: str, value: Any) -> list[int]:
@@ -76,7 +83,10 @@ def _declare(functions: list[dict[str, Any]]) -> None:
 
 def _toolbox() -> Toolbox:
     vocabulary = handles.current().vocabulary
-    return Toolbox(vocabulary, formats.of(vocabulary), calls.of(vocabulary))
+    if vocabulary.toolbox is None:
+        turns, markup = formats.of(vocabulary), calls.of(vocabulary)
+        vocabulary.toolbox = Toolbox(vocabulary, turns, markup)
+    return vocabulary.toolbox
 
 
 def _functions(specs: Specs) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ class Toolbox:
             hint = "declare the tools in `chat.system`, in words of your own"
             text = f"this model's chat template has no turn for tools: {fault}"
             raise InferletError(with_hint(text, hint))
-        return self._declaration(tools)
+        return self._declaration(tools) if self._markup else []
 
     def _declaration(self, tools: list[dict[str, Any]]) -> list[int]:
         lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)

@@ -51,6 +51,7 @@ class Vocabulary:
         self._is_byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
         self._bytes: dict[int, bytes] = {}
         self.chat_format: Any = None  # what `formats.of` found for the template
+        self.toolbox: Any = None  # what `tools` made of it
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":

@@ -218,6 +218,14 @@ REPLIES = [  # the family, a reply, its calls
     ("xml", XML_TWO, [("f", "{}"), ("glob", '{"pattern":"*.py","depth":2}')]),
     ("xml", "<tool_call>no</tool_call><function=f></function>", [("f", "{}")]),
     ("xml", XML_CALLS[:-12], []),
+    ("xml", '<function=f>{"a": "</function>"}</function><function=g>[]</function>',
+     [("f", '{"a":"</function>"}')]),
+    ("xml", "<function=f><parameter=a>['x', {'b': None}]</parameter></function>",
+     [("f", '{"a":"[\'x\', {\'b\': None}]"}')]),
+    ("xml", "<function=f>\n<parameter=a>x<parameter=b>\ny\n</parameter></function>",
+     [("f", '{"a":"x<parameter=b>\\ny"}')]),
+    ("phi", '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}, 7, {"name": "g"}]<|/tool_call|>',
+     [("f", '{"a":1}'), ("g", "{}")]),
     ("glm", GLM + "</tool_call>", [("f", '{"city":"Paris"}')]),
     ("glm", GLM.replace("</arg_value>", "") + "</tool_call>", [("f", '{"city":"Paris"}')]),  # T10
     ("glm", GLM, []),
@@ -252,7 +260,7 @@ REPLIES = [  # the family, a reply, its calls
 
 @pytest.mark.parametrize(("family", "text", "expected"), REPLIES)
 def test_calls_of_each_family_for_all_cuts(family, text, expected):
-    install(VOCABULARIES[family])
+    install(VOCABULARIES[family] if family in VOCABULARIES else vocabulary_of(family))
     assert same_for_all_cuts(text) == expected
 
 
@@ -265,7 +273,7 @@ def test_calls_of_each_family_for_all_cuts(family, text, expected):
 )
 def test_any_chunking_of_any_text_gives_the_same_calls(reply, noise, place, cuts):
     family, text, _ = reply
-    install(VOCABULARIES[family])
+    install(VOCABULARIES[family] if family in VOCABULARIES else vocabulary_of(family))
     data = (text[:place] + "".join(noise) + text[place:]).encode()
     ends = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[start:end] for start, end in itertools.pairwise(ends)]
@@ -298,6 +306,9 @@ def test_t6_declared_types_tell_strings_from_numbers():
         ("1e20", {"type": "number"}, "1e20"),
         ('"q"', {}, '"\\"q\\""'),
         ("[1, 2]", {}, "[1,2]"),
+        ("['x', None]", {"type": "array"}, '["x",null]'),
+        ("['x', None]", {}, '"[\'x\', None]"'),
+        ("{'a': {1}}", {"type": "object"}, '"{\'a\': {1}}"'),
     ],
 )
 def test_unquoted_values_are_read_by_their_type(text, schema, expected):

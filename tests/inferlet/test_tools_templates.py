@@ -140,7 +140,7 @@ def test_an_answer_is_what_the_rendering_ends_with(native):
 # Families whose templates write two calls in one turn.
 PARALLEL = ("qwen", "qwq", "mistral", "ministral", "GLM", "Kimi-K2", "Qwen", "Coder", "DeepSeek",
             "gemma-4", "granite-4", "Laguna", "Spark", "StepFun", "MiMo", "Nemotron")  # fmt: skip
-# What their templates write is no call of the markup that they teach, or ends in a stop token.
+# What their templates write is no call of a markup that is known, or none at all.
 LOOSE = ("ByteDance-Seed-OSS",)  # lists as Python writes them, which no grammar asks for
 OTHER_CALLS = ("Kimi-K3", "openbmb-MiniCPM5-1B", "ibm-granite-granite-3.3-2B-Instruct")
 WRITING = [name for name in (*NATIVE, *SILENT[:3], *COLLECTED) if name not in OTHER_CALLS]

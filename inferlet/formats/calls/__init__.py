@@ -56,6 +56,5 @@ def of(vocabulary: Vocabulary) -> Markup | None:
         if marker in vocabulary.template or vocabulary.token_id(marker) is not None:
             return markup
     # ChatML that is silent about tools has the Hermes form too.
-    if "<tool_call>" in vocabulary.template or chatml.fits(vocabulary):
-        return Hermes()
-    return None
+    is_silent = chatml.fits(vocabulary) and "tools" not in vocabulary.template
+    return Hermes() if is_silent or "<tool_call>" in vocabulary.template else None

@@ -7,7 +7,7 @@ import re
 from inferlet.formats.calls.scan import Call, Calls, Markup
 from inferlet.formats.calls.source import Broken, Reading, Source
 from inferlet.formats.calls.types import Types
-from inferlet.formats.calls.values import joined, typed
+from inferlet.formats.calls.values import joined, named, typed
 
 _STRING = ("string",)
 
@@ -25,8 +25,16 @@ class QwenXml(Markup):
             yield from source.expect("<function=")
         name = (yield from source.run(self._word)).strip().strip("\"'")
         yield from source.expect(">")
+        yield from source.space()
         if not name:
             raise Broken
+        if (yield from source.peek()) == "{":  # Functionary's arguments are one JSON object
+            call = named(name, (yield from source.json()))
+            yield from source.space()
+            yield from source.expect("</function>")
+            if call is None:
+                raise Broken
+            return (call,)
         found: dict[str, str] = {}
         key = yield from self._next(source)
         while key is not None:
