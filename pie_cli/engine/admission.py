@@ -1,6 +1,6 @@
 """Which launches may start now, and which wait for room on this machine. Starts none itself.
 
-Higher priorities first, then by arrival. One process may always live, however little memory there is.
+Higher priorities first, then by arrival. One process may always live, even without memory for it.
 """
 
 import asyncio

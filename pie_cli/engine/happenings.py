@@ -92,7 +92,8 @@ class _Passes:
     """Fires that were asked for, and have not ended yet."""
 
     def __init__(self) -> None:
-        self._submits: dict[tuple[int, int], tuple[float, int]] = {}  # (pipeline, seq) -> time, pass
+        # (pipeline, seq) -> time, pass
+        self._submits: dict[tuple[int, int], tuple[float, int]] = {}
         self._runs: dict[int, tuple[float, m.RunAhead]] = {}  # pipeline -> since when, run
 
     def submitted(self, time: float, frame: bytes) -> None:

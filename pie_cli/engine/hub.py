@@ -71,9 +71,7 @@ class Hub:
             Ids(str(settings.home() / ".last-process"), str(settings.run_folder() / ".names"))
         )
         self.happenings, self.counts = Happenings(), Counts()
-        self._requests = Requests(
-            self._processes, self.happenings, self.tell, options.worker.model
-        )
+        self._requests = Requests(self._processes, self.happenings, self.tell, options.worker.model)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // DESCRIPTORS_EACH
         self._admission = Admission(
             min(MAX_PROCESSES, most),
@@ -86,7 +84,9 @@ class Hub:
             options.limits,
         )  # fmt: skip
         self._parts = Parts(parts, journal, self)
-        self._reports = Reports(self._processes, self._admission, self._parts, self.clients, options)
+        self._reports = Reports(
+            self._processes, self._admission, self._parts, self.clients, options
+        )
         self._metrics: MetricsServer | None = None
         if options.metrics_port is not None:
             self._spawn(self._serve_metrics(options.metrics_port))
@@ -276,9 +276,7 @@ class Hub:
 
     def _notify_start(self, process: Process) -> None:
         run = process.run
-        self.worker.notify(
-            m.ProcessStarted(process.number, process.limits, run.salt, run.priority)
-        )
+        self.worker.notify(m.ProcessStarted(process.number, process.limits, run.salt, run.priority))
 
     def _wait_for_idleness(self) -> None:
         if self._idle:

@@ -26,7 +26,9 @@ def lowered(own: Limits, asked: c.Asked) -> Limits:
         most, least = getattr(own, key), AT_LEAST.get(key, 1)
         if value > most:
             hint = "a launch may lower the engine's limits, not raise them"
-            raise LimitRefused(f"the limit `{key}` is {value:,}; the engine's own is {most:,}", hint)
+            raise LimitRefused(
+                f"the limit `{key}` is {value:,}; the engine's own is {most:,}", hint
+            )
         if value < least:
             raise LimitRefused(f"the limit `{key}` is {value:,}", f"it is at least {least:,}")
         changes[key] = value

@@ -206,9 +206,7 @@ class Parts:
                 self._journal.info("worker-ready", **report.timings)
                 self._check_up()
             case m.LoadFailed(message, hint):
-                self._events.on_failure(
-                    EngineEnd(f"the engine could not start: {message}", hint)
-                )
+                self._events.on_failure(EngineEnd(f"the engine could not start: {message}", hint))
             case m.ProcessStats():
                 self.stats = report
                 self._events.on_stats(report)

@@ -75,7 +75,13 @@ class Reports:
         """The engine's own metrics, besides what is counted."""
         parts, stats = self._parts, self._parts.stats
         model = self._options.worker.model
-        yield "pie_info", "gauge", "The engine.", {"model": model, "sandbox": parts.launcher.tier}, 1
+        yield (
+            "pie_info",
+            "gauge",
+            "The engine.",
+            {"model": model, "sandbox": parts.launcher.tier},
+            1,
+        )
         for name, words, value in (
             ("processes_live", "Live processes.", self._admission.num_live),
             ("processes_queued", "Launches that wait.", len(self._admission)),

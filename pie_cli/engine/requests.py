@@ -129,9 +129,7 @@ class Requests:
             ),
         )  # fmt: skip
 
-    def _record(
-        self, client: Client, message: c.Attach | c.ReadLog | c.ReadTrace
-    ) -> Record | None:
+    def _record(self, client: Client, message: c.Attach | c.ReadLog | c.ReadTrace) -> Record | None:
         """Of the process that a message names; the client is told when there is none."""
         record = self._processes.record(message.process)
         if record is None:

@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tokenizers import Tokenizer, models
+
+if TYPE_CHECKING:
+    from tests.cli.hub_client import HubClient
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "fake"
@@ -153,3 +157,29 @@ def own_engine(tmp_path: Path) -> Iterator[Engine]:
     engine = Engine(make_home(tmp_path), {})
     yield engine
     end_engine(engine)
+
+
+@pytest.fixture
+def connect(engine: Engine) -> Iterator[Callable[..., "HubClient"]]:
+    """Makes clients of the hub, and closes them; what they launched is ended."""
+    from ipc import client as c
+    from tests.cli.hub_client import HubClient
+
+    if engine.card() is None:  # an earlier test has stopped it
+        assert engine.run("def main(): pass").returncode == 0
+    made: list[HubClient] = []
+
+    def make(user: str = "me") -> HubClient:
+        made.append(HubClient(engine, user))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.say(c.Kill(tuple(client.rows())))
+        client.wait(c.Killed)
+        client.close()
+
+
+@pytest.fixture
+def client(connect: Callable[..., "HubClient"]) -> "HubClient":
+    return connect()

@@ -1,5 +1,6 @@
 """A client of a test's engine that speaks to the hub itself, and keeps what it hears."""
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -54,6 +55,17 @@ class HubClient:
         self.say(c.Message(process, is_json, text, request))
         return self.wait(c.Answered, lambda message: message.request == request).outcome
 
+    def attach(self, process: str, past: bool = True) -> c.Attached:
+        request = self.request()
+        self.say(c.Attach(request, process, past))
+        return self.wait(c.Attached, lambda message: message.request == request)
+
+    def transfer(self, parts: list[c.FilePart]) -> str:
+        """The outcome."""
+        for part in parts:
+            self.say(part)
+        return self.wait(c.Answered, lambda message: message.request == parts[0].request).outcome
+
     def end_of(self, process: str) -> c.Returned | c.Error:
         return self.wait(c.Returned | c.Error, lambda message: message.process == process)
 
@@ -96,3 +108,12 @@ class HubClient:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def parts_of(request: int, process: str, data: bytes) -> list[c.FilePart]:
+    digest = hashlib.sha256(data).digest()
+    pieces = [data[i : i + c.FILE_PART] for i in range(0, len(data), c.FILE_PART)] or [b""]
+    return [
+        c.FilePart(request, process, len(data), piece, digest if i == len(pieces) - 1 else b"")
+        for i, piece in enumerate(pieces)
+    ]

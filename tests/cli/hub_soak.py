@@ -1,6 +1,6 @@
 """Random requests of several clients, hostile apps, and parts that are killed: nothing is left.
 
-    python -m tests.cli.hub_soak [--seed N] [--seconds S]
+python -m tests.cli.hub_soak [--seed N] [--seconds S]
 """
 
 import argparse
@@ -10,12 +10,13 @@ import random
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ipc import client as c
 from tests.cli.conftest import SECONDS, Engine, end_engine, make_home
-from tests.cli.hub_client import HubClient
-from tests.cli.test_hub import HOSTILE, RELAY, SEND_FILES, TALK, parts_of
+from tests.cli.hub_apps import HOSTILE, RELAY, SEND_FILES, TALK
+from tests.cli.hub_client import HubClient, parts_of
 
 SLEEP = "async def main(i):\n  import asyncio\n  await asyncio.sleep(99)"
 USES_WORKER = """
@@ -104,10 +105,8 @@ class Soak:
         part = self.rand.choice(list(self.kills))
         if self.kills[part] < KILLS:
             self.kills[part] += 1
-            try:
+            with suppress(StopIteration, ProcessLookupError):  # none now: it starts anew
                 os.kill(self.engine.engine_pid(part), signal.SIGKILL)
-            except (StopIteration, ProcessLookupError):  # none now: it starts anew
-                pass
 
     def _hear(self, client: HubClient) -> None:
         while (message := client.connection.receive()) is not None:
@@ -172,8 +171,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         facts = soak(Path(folder), options.seed, options.seconds)
-    print(f"{facts.launched} launches, {facts.worker_starts} workers, {facts.zygote_starts} zygotes, "
-          f"{facts.memory >> 20} MiB")  # fmt: skip
+    starts = f"{facts.worker_starts} workers, {facts.zygote_starts} zygotes"
+    print(f"{facts.launched} launches, {starts}, {facts.memory >> 20} MiB")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ def test_a_file_of_an_app_on_a_full_disk_is_said_to_be_lost_and_the_next_is_stor
 ):
     store = FileStore(str(tmp_path), "p")
     with monkeypatch.context() as patch:
-        patch.setattr("builtins.open", lambda descriptor, mode: (os.close(descriptor), FullDisk())[1])
+        patch.setattr(
+            "builtins.open", lambda descriptor, mode: (os.close(descriptor), FullDisk())[1]
+        )
         stored = store.put(whole(b"abc"), "p", 1.0)
     assert "No space left" in stored.error and stored.number == 1
     assert not list(tmp_path.iterdir())
