@@ -12,6 +12,7 @@ from inferlet.errors import GrammarError
 
 START = "start"
 MAX_SYMBOLS = 30_000  # rules and terminals; the engine counts in 16 bits, its own ones included
+ROUNDS = 4
 MAX_CHAIN = 1_500  # rules below rules; the engine follows them with its own stack
 
 
@@ -85,11 +86,29 @@ class Lark:
     def productive(self) -> set[str]:
         """Names of everything from which a text can be derived."""
         good = set(self.terminals.values()) | set(self.raw)
+        # A rule mostly needs those that were named after it: one or two rounds are enough.
+        left = list(reversed(self.rules))
+        for _ in range(ROUNDS):
+            missing = []
+            for name in left:
+                for sequence in self.rules[name]:
+                    if all(other in good or not low for other, low, _ in sequence):
+                        good.add(name)
+                        break
+                else:
+                    missing.append(name)
+            if not missing or len(missing) == len(left):
+                return good
+            left = missing
+        return self._spread(good, left)
+
+    def _spread(self, good: set[str], left: list[str]) -> set[str]:
+        """The same in linear time, for long chains: who waits for whom."""
         uses: dict[str, list[tuple[str, int]]] = {}
         missing: dict[tuple[str, int], int] = {}
         todo: list[str] = []
-        for name, alternatives in self.rules.items():
-            for index, sequence in enumerate(alternatives):
+        for name in left:
+            for index, sequence in enumerate(self.rules[name]):
                 needed = {s.name for s in sequence if s.low and s.name not in good}
                 missing[name, index] = len(needed)
                 for other in needed:
@@ -139,6 +158,8 @@ class Lark:
 
     def _check_chain(self, start: str) -> None:
         """How deep a walk over the rules goes that enters each once."""
+        if len(self.rules) <= MAX_CHAIN:
+            return
         seen = {start}
         names: list[Iterator[str]] = [_used(self.rules.get(start, ()))]
         while names:
@@ -160,6 +181,11 @@ def _used(alternatives: Iterable[Sequence]) -> Iterator[str]:
 
 
 def _kept(sequence: Sequence, good: set[str]) -> Sequence | None:
+    for name, low, high in sequence:
+        if name not in good or high == 0:
+            break
+    else:
+        return sequence
     if any(symbol.low and symbol.name not in good for symbol in sequence):
         return None
     return tuple(symbol for symbol in sequence if symbol.name in good and symbol.high != 0)

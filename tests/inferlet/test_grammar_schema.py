@@ -224,6 +224,7 @@ def test_most_real_schemas_are_wholly_right():
     assert wholly_right(CORPUS.read_text().splitlines()) >= FLOOR_OF_SAMPLE
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LARGE, reason="PIE_MASKBENCH names no corpus")
 def test_88_percent_of_a_large_corpus_are_wholly_right():
     with gzip.open(LARGE, "rt") as lines:

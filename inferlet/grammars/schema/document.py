@@ -205,6 +205,8 @@ class Document:
 def subschemas(value: dict) -> Iterator[tuple[str, Any]]:
     """Everything in a schema that is a schema, with its relative pointer."""
     for keyword, inner in value.items():
+        if type(inner) not in (dict, list):
+            continue
         if keyword in keywords.MAPS and isinstance(inner, dict):
             for name, schema in inner.items():
                 yield f"{keyword}/{escape(name)}", schema
@@ -227,8 +229,9 @@ def _check_depth(root: Any) -> None:
         if depth > MAX_DEPTH:
             raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}{_FLATTER}")
         inner = value.values() if isinstance(value, dict) else value
-        if isinstance(value, dict | list):
-            todo.extend((item, depth + 1) for item in inner if isinstance(item, dict | list))
+        for item in inner:
+            if type(item) is dict or type(item) is list:
+                todo.append((item, depth + 1))
 
 
 def _kind(value: Any) -> str:
