@@ -223,10 +223,10 @@ def escape(name: str) -> str:
 
 
 def _check_depth(root: Any) -> None:
-    todo = [(root, 0)]
+    todo = [([root], 0)]
     while todo:
         value, depth = todo.pop()
-        if depth > MAX_DEPTH:
+        if depth > MAX_DEPTH + 1:
             raise GrammarError(f"the schema is nested deeper than {MAX_DEPTH}{_FLATTER}")
         inner = value.values() if isinstance(value, dict) else value
         for item in inner:
