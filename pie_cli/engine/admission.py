@@ -70,9 +70,10 @@ class Admission:
         if not self._queue and not self._obstacle():
             self._begin(process)
             return
-        bisect.insort(self._queue, process, key=_order)
+        index = bisect.bisect(self._queue, _order(process), key=_order)
+        self._queue.insert(index, process)
         self._bytes += attached_size(process.run)
-        self._number()
+        process.position = index + 1
         self._announce(process)
         self.check()
 
@@ -95,6 +96,11 @@ class Admission:
         if self._queue and not self._retry:
             self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._check_again)
 
+    def number(self) -> None:
+        """Bring the positions of all that wait up to date."""
+        for position, process in enumerate(self._queue, 1):
+            process.position = position
+
     def close(self) -> None:
         for timer in (self._retry, self._notice):
             if timer:
@@ -116,14 +122,9 @@ class Admission:
         self._queue.remove(process)
         self._bytes -= attached_size(process.run)
         process.position = None
-        self._number()
         if self._queue and not self._notice:
             loop = asyncio.get_running_loop()
             self._notice = loop.call_later(NOTICE_SECONDS, self._announce_all)
-
-    def _number(self) -> None:
-        for position, process in enumerate(self._queue, 1):
-            process.position = position
 
     def _announce(self, process: Process) -> None:
         process.announced = process.position
@@ -132,7 +133,8 @@ class Admission:
 
     def _announce_all(self) -> None:
         self._notice = None
-        for process in self._queue[:NOTICED]:
+        for position, process in enumerate(self._queue[:NOTICED], 1):
+            process.position = position
             if process.announced != process.position:
                 self._announce(process)
 

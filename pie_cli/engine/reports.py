@@ -56,6 +56,7 @@ class Reports:
         self._started = time.time()
 
     def processes(self) -> c.Processes:
+        self._admission.number()
         rows = tuple(map(self._row, self._processes.by_id.values()))
         return c.Processes(rows, self._parts.stats)
 

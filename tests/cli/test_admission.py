@@ -63,6 +63,7 @@ async def test_launches_start_at_once_until_there_are_too_many():
         host.submit()
     assert host.started == [1, 2] and host.told == [(3, 1), (4, 2)]
     host.queue.gone()
+    host.queue.number()
     assert host.started == [1, 2, 3] and host.made[3].position == 1
     host.queue.close()
 
@@ -134,6 +135,17 @@ async def test_a_queue_has_a_bound_of_launches_and_of_bytes():
         assert "1 launches wait" in message and "pie kill" in hint
     finally:
         admission.MAX_QUEUED, admission.MAX_QUEUED_BYTES = most, most_bytes
+    host.queue.close()
+
+
+@in_loop
+async def test_ten_thousand_launches_wait_and_start_in_order():
+    host = Host(max_processes=1)
+    for number in range(10_000):
+        host.submit(priority=number % 3)
+    while len(host.queue):
+        host.queue.gone()
+    assert len(host.started) == 10_000 and host.started[1:4] == [3, 6, 9]
     host.queue.close()
 
 

@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from pie_cli.engine.journal import Journal
 from tests.cli.conftest import (
     ROOT, SECONDS, Engine, children, is_gone, pid_of_inferlet, wait_until,
 )  # fmt: skip
@@ -277,15 +276,6 @@ def test_the_log_has_a_line_an_event_with_time_process_and_client(own_engine):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", ended[0])
     assert ended[1] == "info" and "process=greeter" in ended and "exit=0" in ended
     assert any(word.startswith("client=") for word in ended)
-
-
-def test_a_log_that_cannot_be_written_stops_nothing(own_engine, tmp_path):
-    journal = Journal("/dev/full")
-    journal.info("event", text="two\nlines \"quoted\"", number=1.5, nothing=None)
-    Journal(str(tmp_path / "no" / "folder")).error("event")
-    path = tmp_path / "log"
-    Journal(str(path)).info("event", text='two\nlines "quoted"', number=1.5, nothing=None)
-    assert path.read_text().endswith(' info event text="two\\nlines \\"quoted\\"" number=1.500\n')
 
 
 def test_launches_that_wait_can_be_seen_killed_and_their_names_are_taken(own_engine):
