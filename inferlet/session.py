@@ -1,11 +1,11 @@
 """Messages and files to and from the client, and messages to other processes."""
 
-import json
 from typing import Any
 
 import numpy as np
 
-from inferlet.runtime import handles
+from inferlet.errors import with_hint
+from inferlet.runtime import handles, json_text
 from ipc import messages as m
 
 __all__ = ["file", "id", "receive", "receive_file", "send", "send_file", "send_to"]
@@ -79,7 +79,12 @@ def _as_message(message: Any) -> tuple[bool, str]:
     """Whether it travels as JSON, and its text."""
     if isinstance(message, str):
         return False, _checked(message)
-    return True, json.dumps(message, allow_nan=False, default=_as_json)
+    try:
+        return True, json_text.dumps(message, "the message", _as_json)
+    except (TypeError, ValueError) as error:
+        what = f"no message was sent: JSON cannot hold {error}"
+        hint = "send text, or dicts, lists, numbers, numpy values and None"
+        raise type(error)(with_hint(what, hint)) from None
 
 
 def _as_json(value: Any) -> Any:
@@ -91,7 +96,7 @@ def _as_json(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         return dump()
-    raise TypeError(f"the message holds {type(value).__name__}, which is no JSON value")
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def _checked(text: str) -> str:

@@ -8,11 +8,9 @@ RUN is $XDG_RUNTIME_DIR/pie/HASH or $PIE_HOME/run, whichever socket paths fit in
 below the temporary one.
 """
 
-import hashlib
 import os
 import re
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,6 +88,9 @@ def is_stored(model: str) -> bool:
 
 def run_folder() -> Path:
     """The folder that holds the engines' folders."""
+    import hashlib
+    import tempfile
+
     digest = hashlib.sha256(os.fsencode(home())).hexdigest()[:12]
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     wanted = [Path(runtime) / "pie" / digest] if runtime and os.path.isdir(runtime) else []
@@ -106,6 +107,8 @@ def engine_folder(model: str) -> EngineFolder:
     """The engine folder of a model, whether or not it exists."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", model).lstrip(".")
     if name != model or len(name) > _LONGEST_MODEL:
+        import hashlib
+
         digest = hashlib.sha256(model.encode()).hexdigest()[:10]
         name = f"{name[: _LONGEST_MODEL - len(digest) - 1]}-{digest}"
     return EngineFolder(run_folder() / name)

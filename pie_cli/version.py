@@ -1,8 +1,6 @@
 """`pie version`: pie and what it runs on, without loading any of it."""
 
 import json
-import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +14,8 @@ def version(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> int:
     """Print the versions of pie and of what it runs on."""
+    import platform
+
     found = packages()
     if as_json:
         facts = {"pie": pie_version(), "python": platform.python_version(), "packages": found}
@@ -30,6 +30,8 @@ def version(
 
 def packages() -> dict[str, str]:
     """The packages that matter and are installed."""
+    from importlib import metadata
+
     found = {}
     for name in _PACKAGES:
         try:
@@ -46,4 +48,6 @@ def pie_version() -> str:
         import tomllib
 
         return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+    from importlib import metadata
+
     return metadata.version("pie")

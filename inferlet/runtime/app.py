@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from inferlet.errors import InferletError, with_hint
-from inferlet.runtime import source
+from inferlet.runtime import json_text, source
 from inferlet.runtime.failures import limit_of
 from ipc import messages as m
 
@@ -149,45 +149,11 @@ def _module_name(filename: str) -> str:
 def to_json(value: Any) -> str:
     """JSON text; TypeError or ValueError that names the place of what JSON cannot hold."""
     try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        where = _where(value)
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        what = f"`main` returned what JSON cannot hold: {where or error}"
-        raise kind(with_hint(what, "return dicts, lists, strings, numbers and None")) from None
-
-
-def _where(value: Any) -> str:
-    try:
-        return _culprit(value, "main's value", frozenset())
-    except RecursionError:
-        return "main's value is nested too deeply"
-
-
-def _culprit(value: Any, path: str, seen: frozenset[int]) -> str:
-    """What is no JSON inside `value`, in words; empty when nothing is found."""
-    if id(value) in seen:
-        return f"{path} contains itself"
-    if value is None or isinstance(value, (str, bool, int)):
-        return ""
-    if isinstance(value, float):
-        is_finite = value - value == 0
-        return "" if is_finite else f"{value} at {path}"
-    seen |= {id(value)}
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, (str, int, float, bool, type(None))):
-                return f"a key of type {type(key).__name__} at {path}"
-            if found := _culprit(item, f"{path}[{key!r}]", seen):
-                return found
-        return ""
-    if isinstance(value, (list, tuple)):
-        places = (_culprit(item, f"{path}[{i}]", seen) for i, item in enumerate(value))
-        return next(filter(None, places), "")
-    if inspect.iscoroutine(value):
-        value.close()  # else Python warns of it too, at a line of ours
-    not_awaited = ", which was not awaited" if inspect.isawaitable(value) else ""
-    return f"{type(value).__name__} at {path}{not_awaited}"
+        return json_text.dumps(value, "main's value")
+    except (TypeError, ValueError) as error:
+        what = f"`main` returned what JSON cannot hold: {error}"
+        hint = "return dicts, lists, strings, numbers and None"
+        raise type(error)(with_hint(what, hint)) from None
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

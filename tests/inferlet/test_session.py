@@ -66,6 +66,23 @@ def test_send_of_what_json_or_unicode_cannot_hold_is_a_value_error(message):
         testing.run(lambda: session.send(message))
 
 
+@pytest.mark.parametrize(
+    ("message", "error", "words"),
+    [
+        (float("nan"), ValueError, "nan at the message"),
+        ({"a": [1, float("inf")]}, ValueError, "inf at the message['a'][1]"),
+        ({"a": np.array([1.0, np.nan])}, ValueError, "nan at the message['a'][1]"),
+        ([{"b": {1, 2}}], TypeError, "set at the message[0]['b']"),
+        ({(1, 2): 3}, TypeError, "a key of type tuple at the message"),
+        ([b"x"], TypeError, "bytes at the message[0]"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_with_its_place(message, error, words):
+    with pytest.raises(error) as caught:
+        testing.run(lambda: session.send(message))
+    assert f"JSON cannot hold {words}\n\nhint: send text" in str(caught.value)
+
+
 def test_a_message_beyond_a_frame_is_a_value_error():
     with pytest.raises(ValueError, match="at most"):
         testing.run(lambda: session.send("x" * (17 << 20)))
