@@ -238,6 +238,7 @@ class Hub:
         self.tell(client, c.Killed(unknown))
 
     def _on_client_gone(self, client: Client) -> None:
+        self._requests.forget(client)
         for process in list(self._processes.by_id.values()):
             if process.client is client and not process.run.detach:
                 process.end(endings.client_gone())

@@ -20,6 +20,7 @@ class Requests:
     ) -> None:
         self._processes, self._happenings = processes, happenings
         self._tell, self._model = tell, model
+        self._refused_files: set[tuple[Client, int]] = set()  # whose other parts may still come
 
     def handle(self, client: Client, message: c.FromClient) -> bool:
         """Whether it was such a request."""
@@ -28,6 +29,10 @@ class Requests:
             return False
         handler(self, client, message)
         return True
+
+    def forget(self, client: Client) -> None:
+        """That client sends no more."""
+        self._refused_files = {key for key in self._refused_files if key[0] is not client}
 
     def send_to(self, sender: Process, message: m.SendTo) -> str:
         """A message of one process to another; the outcome for SentTo."""
@@ -56,9 +61,15 @@ class Requests:
             self._processes.by_id[message.process].close_inbox()
 
     def _file_part(self, client: Client, part: c.FilePart) -> None:
+        key = client, part.request
+        if key in self._refused_files:
+            if part.sha256:
+                self._refused_files.discard(key)
+            return
         if outcome := self._refusal(client, part.process):
-            if part.sha256:  # once for each file
-                self._tell(client, c.Answered(part.request, outcome))
+            if not part.sha256:
+                self._refused_files.add(key)
+            self._tell(client, c.Answered(part.request, outcome))
             return
         answer = self._processes.by_id[part.process].put_file(client, part)
         if answer:

@@ -43,6 +43,9 @@ def test_a_file_that_cannot_be_taken_is_answered_once(client, connect):
     ]
     assert client.transfer(huge) == c.DAMAGED
     assert client.transfer(parts_of(1003, process, b"fine")) == c.ACCEPTED
+    for part in parts_of(1004, "nobody", b"x" * (c.FILE_PART * 3)):
+        client.say(part)
+    assert client.wait(c.Answered).outcome == c.UNKNOWN, "at the first part"
     client.rows()
     assert not [x for x in client.heard if isinstance(x, c.Answered)]
 
