@@ -159,6 +159,14 @@ async def test_rows_are_limited(hub):
         Pipeline().submit(appending(WorkingSet(), [1] * 5)[0])
     with pytest.raises(InferletError, match="embeds 5 rows"):
         Pipeline().submit(appending(WorkingSet(), Channel([5], dtype.i32))[0])
+    places = list(range(5))
+    explicit, masked = ForwardPass(), appending(WorkingSet(), [1] * 5)[0]
+    explicit.embed([1] * 5)
+    explicit.state([WorkingSet()], StateGeometry(positions=places, slots=places, kv_len=[5]))
+    masked.mask([[True] * 5] * 5)
+    for fwd in (explicit, masked):
+        with pytest.raises(InferletError, match="(?s)embeds 5 rows.*cut the prompt"):
+            Pipeline().submit(fwd)
 
 
 @pytest.mark.parametrize("shape, kind", [([1], "u32"), ([1, 1], "i32"), ((), "i32")])

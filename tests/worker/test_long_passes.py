@@ -6,6 +6,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ipc import messages as m
@@ -125,6 +126,46 @@ def test_ids_from_a_channel_are_cut_like_any_prompt(fed_by: str) -> None:
     waves = bench.settle()
     assert client.fired(pipeline)[-1].results == (array("i", EXPECTED).tobytes(),)
     assert waves == 5 + (fed_by == "device")
+
+
+def _too_many(kind: str, client: Client) -> PassSpec:
+    places = Operand(tuple(range(10_000)))
+    host = Operand(tuple([1] * 10_000))
+    spec = PassSpec(90, 10_000, host, (0, 10_000), (client.working_set(),), (), (0,))
+    if kind == "channel":
+        cell = TensorType(DType.i32, (10_000,))
+        return msgspec.structs.replace(spec, tokens=Operand(channel=client.channel(cell)))
+    if kind == "explicit":
+        placement = Placement(places, places, Operand((10_000,)))
+        return msgspec.structs.replace(spec, placement=placement)
+    return msgspec.structs.replace(spec, mask=Mask(1, bytes(10_000)))
+
+
+@pytest.mark.parametrize("kind", ["channel", "explicit", "mask"])
+def test_ten_thousand_rows_are_no_pass_whatever_feeds_or_places_them(kind: str) -> None:
+    bench = Bench(context=16_384)
+    client, good = bench.client(), Chat(bench.client(), SHORT)
+    client.say(m.DefinePass(_too_many(kind, client)))
+    good.start()
+    bench.settle()
+    assert "a pass of 10000 rows; the most is 8192" in client.goodbye().failure.message
+    assert good.tokens == SHORT_EXPECTED[:1]
+
+
+def test_the_longest_pass_from_a_channel_goes_over_many_waves() -> None:
+    longest = 256
+    bench = Bench(row_budget=32, max_embed_length=longest)
+    client, good = bench.client(), Chat(bench.client(), SHORT)
+    good.start()
+    bench.settle()
+    good.run(6)
+    channel = client.channel(TensorType(DType.i32, (longest,)))
+    client.put(channel, [place % 60 + 1 for place in range(longest)])
+    held = client.working_set()
+    client.submit(client.pipeline(), client.define_pass(channel, [held], num_rows=longest))
+    waves = bench.settle()
+    assert waves >= 8 and client.length(held) == longest
+    assert good.tokens == SHORT_EXPECTED[:7]
 
 
 def test_a_cut_pass_that_fails_to_begin_leaves_nothing() -> None:

@@ -1,5 +1,5 @@
-"""Single fires, which a wave treats as columns: what they do, and what is left when one of them turns
-out to be none."""
+"""Single fires, which a wave treats as columns: what they do, and what is left when one of them
+turns out to be none."""
 
 from __future__ import annotations
 
@@ -103,9 +103,7 @@ def test_a_column_tells_watched_channels_their_cells(bench: Bench) -> None:
 
 
 class FactorChat(Chat):
-    """Decodes with a constant of its own in the epilogue, so that one instance can be told apart."""
-
-    factor = 1.0
+    """Decodes with a constant of its own in the epilogue: so one instance can be told apart."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
