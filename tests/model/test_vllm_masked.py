@@ -121,6 +121,35 @@ def test_poison_in_a_hidden_page_reaches_nobody(driver: Driver, lanes: list[Lane
     driver.model.clear_pages([lane.pages[1]])
 
 
+def test_poison_in_a_hidden_slot_of_a_page_that_is_read_reaches_nobody(
+    driver: Driver, lanes: list[Lane]
+) -> None:
+    """One row reads a page of which it sees every second slot, and its own page in part."""
+    lane = lanes[2]
+    seen = torch.ones(1, lane.length + 1, dtype=torch.bool)
+    seen[0, 32:64:2] = False
+    wanted = driver.step_masked([(lane, [7])], {0: seen}, write=False)
+    hidden = lane.pages[1] * 32 + torch.arange(0, 32, 2)
+    for layer in driver.model._layers.values():
+        packing = driver.model._masked._packing(layer, layer.kv_cache)
+        places = packing._elements(hidden, *layer.kv_cache.shape[1:])
+        layer.kv_cache.view(-1)[places] = torch.nan
+    assert torch.equal(driver.step_masked([(lane, [7])], {0: seen}, write=False), wanted)
+    driver.model.clear_pages([lane.pages[1]])
+
+
+def test_a_row_gets_from_packed_pages_what_it_gets_slot_by_slot(
+    driver: Driver, lanes: list[Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, masks = [(lane, [7]) for lane in lanes], {}
+    for number, lane in enumerate(lanes):
+        masks[number] = mask(1, lane.length + 1, number)
+        masks[number][0, :64] = True
+    packed = driver.step_masked(work, masks, write=False)
+    monkeypatch.setattr(driver.model, "_scratch", range(0))
+    assert (driver.step_masked(work, masks, write=False) - packed).abs().max() <= TOLERANCE
+
+
 def test_a_group_reads_pages_of_other_lanes(driver: Driver) -> None:
     ids, whole, prefix, rest = tokens(60, 5), Lane(), Lane(), Lane()
     wanted = driver.every_row([(whole, ids)], [])[40:]

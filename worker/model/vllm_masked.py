@@ -8,7 +8,7 @@ it is found by writing to a page.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,7 @@ from worker.model.masked import (
     attend,
     plan,
 )
+from worker.model.packed import SlotCopies, pack
 
 #: Numbers below this are exact in every type that pages may have.
 DIGIT = 128
@@ -64,20 +65,27 @@ class MaskedAttention:
         self._largest = max(map(_head_shape, layers), key=_chunk_bytes)
         self._packings: dict[object, Packing] = {}
         self._slabs: list[Slab] = []
+        self._copies: SlotCopies | None = None
         self._has_plain_lanes = True
         for layer in layers:
             self._wrap(layer)
 
+    def packed(self, batch: Batch, scratch: Sequence[int]) -> tuple[Batch, SlotCopies | None]:
+        """The batch with less masked lanes, if there are pages to be used as scratch."""
+        return pack(batch, self._page_size, scratch) if scratch else (batch, None)
+
     @contextlib.contextmanager
-    def attending(self, batch: Batch, has_plain_lanes: bool) -> Iterator[None]:
-        """Inside it, layers attend the masked lanes of `batch`."""
+    def attending(
+        self, batch: Batch, copies: SlotCopies | None, has_plain_lanes: bool
+    ) -> Iterator[None]:
+        """Inside it, layers attend the masked lanes of `batch`, after these copies."""
         indptr = batch.query_indptr_host.tolist()
         self._slabs = plan(batch.masked, indptr, self._page_size, self._largest, self._device)
-        self._has_plain_lanes = has_plain_lanes
+        self._copies, self._has_plain_lanes = copies, has_plain_lanes
         try:
             yield
         finally:
-            self._slabs, self._has_plain_lanes = [], True
+            self._slabs, self._copies, self._has_plain_lanes = [], None, True
 
     def _wrap(self, layer: Attention) -> None:
         kernel, scale = layer.impl.forward, layer.impl.scale
@@ -92,6 +100,8 @@ class MaskedAttention:
             output: Tensor,
             **quantisation: Tensor | None,
         ) -> Tensor:
+            if self._copies is not None:
+                self._packing(layer, kv_cache).copy(self._copies, kv_cache)
             if self._has_plain_lanes:
                 kernel(layer, query, key, value, kv_cache, metadata, output, **quantisation)
             if self._slabs:
@@ -155,6 +165,25 @@ class Packing:
             runs = half[:, :, None] * self.size + element[:, None]  # [C, heads, D, pages]
             slab.indices[heads, self.size] = runs.flatten(), (half + 1).flatten()
         return slab.indices[heads, self.size]
+
+    def copy(self, copies: SlotCopies, kv_cache: Tensor) -> None:
+        """Copies slots of this layer's pages."""
+        shape = kv_cache.shape[1:]
+        if shape not in copies.indices:
+            found = (self._elements(slots, *shape) for slots in (copies.sources, copies.targets))
+            copies.indices[shape] = tuple(found)
+        sources, targets = copies.indices[shape]
+        elements = kv_cache.view(-1)
+        elements.index_copy_(0, targets, elements.index_select(0, sources))
+
+    def _elements(self, slots: Tensor, heads: int, page_slots: int, width: int) -> Tensor:
+        """Where the elements of these slots lie in a layer's memory."""
+        page, slot = slots // page_slots, slots % page_slots
+        keys = self.key_places.view(self.size, page_slots).t()[slot]  # [slots, D]
+        values = self.value_places.view(page_slots, -1)[slot]
+        places = torch.cat([keys, values], 1)[:, None]  # [slots, 1, D + Dv]
+        head = page[:, None] * heads + torch.arange(heads)  # [slots, heads]
+        return (head[:, :, None] * (page_slots * width) + places).flatten()
 
     def _read_any(self, slab: Slab, kv_cache: Tensor) -> tuple[Tensor, Tensor]:
         heads, page_slots, size = kv_cache.shape[1], kv_cache.shape[2], self.size

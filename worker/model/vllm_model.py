@@ -29,6 +29,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 from ipc.types import ModelInfo
 from worker.model.base import Batch, Progress
 from worker.model.masked import plain_part
+from worker.model.packed import SlotCopies
 from worker.model.vllm_kernels import speed_up
 from worker.model.vllm_loading import (
     join_world_of_one,
@@ -42,6 +43,9 @@ from worker.model.vllm_masked import MaskedAttention, mask_refusal
 #: than at 1, and only at 1 does it sum in another order: padded, a row's bits do not depend on its
 #: batch.
 MIN_CPU_ROWS = 4
+#: Pages beyond those of the pool, where slots that masked rows see are copied to. They take memory
+#: when they are first used. Only on the CPU: elsewhere the host does not know what a row sees.
+SCRATCH_PAGES = 128
 
 
 @dataclass(slots=True)
@@ -92,6 +96,7 @@ class VllmModel:
             layers = self._layers.values()
             self._masked = MaskedAttention(layers, self.page_size, self.device)
         self._kv: list[Tensor] = []
+        self._scratch = range(0)
         self.info = _describe(config, name, path)
 
     def page_bytes(self) -> int:
@@ -100,10 +105,12 @@ class VllmModel:
     def allocate(self, num_pages: int) -> None:
         if self._kv:
             raise RuntimeError("pages are allocated once")
+        scratch = SCRATCH_PAGES if self.device.type == "cpu" and self._masked is not None else 0
+        self._scratch = range(num_pages, num_pages + scratch)
         for group in self._groups:
             shape = (
                 len(group.names),
-                num_pages,
+                num_pages + scratch,
                 group.spec.num_kv_heads,
                 self.page_size,
                 group.spec.head_size + group.spec.head_size_v,
@@ -139,6 +146,7 @@ class VllmModel:
     def forward(self, batch: Batch) -> Tensor:
         padding = max(0, self._min_rows - len(batch.token_ids))
         slots = _padded(batch.slot_mapping, padding, -1)
+        batch, copies = self._packed(batch)
         plain = plain_part(batch)
         metadata = self._metadata(plain, slots)
         with (
@@ -148,7 +156,7 @@ class VllmModel:
                 num_tokens=len(slots),
                 slot_mapping=dict.fromkeys(metadata, slots),
             ),
-            self._attending(batch, has_plain_lanes=plain is not None),
+            self._attending(batch, copies, has_plain_lanes=plain is not None),
         ):
             hidden = self._module(
                 input_ids=_padded(batch.token_ids, padding, 0),
@@ -166,14 +174,19 @@ class VllmModel:
             hidden = functional.pad(hidden, (0, 0, 0, self._min_rows - num_rows))
         return self._module.compute_logits(hidden)[:num_rows].float()
 
-    def _attending(
-        self, batch: Batch, *, has_plain_lanes: bool
-    ) -> contextlib.AbstractContextManager[None]:
+    def _packed(self, batch: Batch) -> tuple[Batch, SlotCopies | None]:
         if not batch.masked:
-            return contextlib.nullcontext()
+            return batch, None
         if self._masked is None:
             raise ValueError(self.mask_refusal)
-        return self._masked.attending(batch, has_plain_lanes)
+        return self._masked.packed(batch, self._scratch)
+
+    def _attending(
+        self, batch: Batch, copies: SlotCopies | None, *, has_plain_lanes: bool
+    ) -> contextlib.AbstractContextManager[None]:
+        if not batch.masked and copies is None:
+            return contextlib.nullcontext()
+        return self._masked.attending(batch, copies, has_plain_lanes)
 
     def _metadata(self, batch: Batch | None, slots: Tensor) -> dict[str, object]:
         """Attention metadata by layer name: that of the kernel's lanes, if it has any.
