@@ -6,19 +6,15 @@ import pytest
 
 from ipc import messages as m
 from ipc.errors import ErrorCode
-from ipc.eta.graph import HELD
-from ipc.types import DType, Limits, TensorType
+from ipc.types import Limits
 from tests.worker.bench import (
     Bench,
     Chat,
     best,
     greedy,
     greedy_tokens,
-    logits,
-    program,
     raw_logits,
 )
-from worker.singles import Singles
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1], [8], [1, 6, 1, 8, 0, 3, 3, 9, 8, 8, 7, 4, 9]]
 EXPECTED = [greedy_tokens(prompt, 8) for prompt in PROMPTS]
@@ -68,9 +64,7 @@ def test_rows_read_out_in_earlier_chunks_are_those_of_one_pass() -> None:
         client = bench.client()
         stage = client.stage(raw_logits())
         prompt, rows = PROMPTS[3], [0, 11, 3, 3, 12, 5]  # any order, repeats
-        pass_id = client.define_pass(
-            prompt, [client.working_set()], readout=[rows], epilogue=stage
-        )
+        pass_id = client.define_pass(prompt, [client.working_set()], readout=[rows], epilogue=stage)
         client.submit(client.pipeline(), pass_id)
         waves = bench.settle()
         results.append(client.fired()[0].results[0])
@@ -148,238 +142,6 @@ def test_an_ended_process_leaves_nothing_behind(bench: Bench) -> None:
     assert state.pool.num_free == state.pool.capacity
     assert not (state.processes or state.active or state.expected)
     assert not bench.engine.launcher.rings._slabs
-
-
-# ---- device-made tokens
-
-
-def _put_constant(values: list[int]):
-    """Puts host-chosen ids, so that the engine cannot know them."""
-    kind = TensorType(DType.i32, (len(values),))
-
-    def build(b):
-        ids = b.add("constant", (), {"dtype": kind.dtype, "shape": kind.shape})
-        b.put(0, ids)
-        return []
-
-    return program(build), array("i", values).tobytes()
-
-
-def _fed_by_device(bench: Bench, values: list[int], readout: list[int], where: str):
-    """A pass whose ids come from another pass's put, or from its own prologue's."""
-    client = bench.client()
-    channel = client.channel(TensorType(DType.i32, (len(values),)))
-    code, pool = _put_constant(values)
-    stage = client.stage(code, channel, constants=pool)
-    held, pipeline = client.working_set(), client.pipeline()
-    feeder = {"prologue": stage} if where == "prologue" else {}
-    if where == "ring":
-        first = client.define_pass([1], [client.working_set()], epilogue=stage, has_results=False)
-        client.submit(pipeline, first)
-    main = client.define_pass(
-        channel, [held], num_rows=len(values), readout=[readout],
-        epilogue=client.stage(raw_logits()), **feeder,
-    )  # fmt: skip
-    client.submit(pipeline, main)
-    bench.settle()
-    return client, held, pipeline
-
-
-@pytest.mark.parametrize("stay", [False, True])
-def test_the_host_may_keep_its_hands_off_ids_that_are_tokens_by_construction(
-    stay: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(tokens_stay=stay)
-    read = []
-    begin = Singles.begin
-
-    def watched(self: Singles, fires: list) -> None:
-        begin(self, fires)
-        read.extend(fires if self.device_ids is None else ())
-
-    monkeypatch.setattr(Singles, "begin", watched)
-    chats = [Chat(bench.client(), prompt) for prompt in PROMPTS]
-    for chat in chats:
-        chat.start()
-        chat.run(7, credits=6)
-    bench.settle()
-    assert [chat.tokens for chat in chats] == [tokens[:7] for tokens in EXPECTED]
-    assert bool(read) is not stay
-    # Other ids must be read, or a row could be placed where none is.
-    client, held, _ = _fed_by_device(bench, [3, -1], [0], "ring")
-    assert client.length(held) == 1
-
-
-@pytest.mark.parametrize("where", ["ring", "prologue"])
-def test_absent_rows_take_no_slot_and_give_zeros(bench: Bench, where: str) -> None:
-    client, held, _ = _fed_by_device(bench, [3, -1, 1, 4, -1, -1], [0, 1, 3, 5], where)
-    fired = client.fired()[-1]
-    assert fired.appended == (3,)
-    assert client.length(held) == 3
-    got = memoryview(fired.results[0]).cast("f", (4, 64))
-    assert set(got.tolist()[1]) == set(got.tolist()[3]) == {0.0}
-    plain = Bench()
-    other = plain.client()
-    stage = other.stage(raw_logits())
-    readout = [[0, 2]]
-    pass_id = other.define_pass([3, 1, 4], [other.working_set()], readout=readout, epilogue=stage)
-    other.submit(other.pipeline(), pass_id)
-    plain.settle()
-    expected = memoryview(other.fired()[0].results[0]).cast("f", (2, 64)).tolist()
-    assert [got.tolist()[0], got.tolist()[2]] == expected
-
-
-def test_absent_rows_give_zeros_whatever_the_output_head_makes_of_zeros(bench: Bench) -> None:
-    model = bench.engine.launcher.model
-    head = model.logits
-    model.logits = lambda hidden: head(hidden) + 1.0
-    client, _, _ = _fed_by_device(bench, [3, -1], [0, 1], "ring")
-    got = memoryview(client.fired()[-1].results[0]).cast("f", (2, 64)).tolist()
-    assert set(got[1]) == {0.0} and set(got[0]) != {0.0}
-
-
-def test_absent_rows_do_not_shift_the_rows_of_others_in_the_wave(bench: Bench) -> None:
-    client, held, pipeline = _fed_by_device(bench, [3, -1, 1, -1], [0, 2], "prologue")
-    chat = Chat(bench.client(), PROMPTS[1])
-    client.submit(pipeline, 0)  # its rows come before those of the chat
-    chat.start()
-    bench.settle()
-    assert client.length(held) == 4
-    assert chat.tokens == EXPECTED[1][:1]
-
-
-def test_a_pass_of_absent_rows_only_computes_nothing_but_still_fires(bench: Bench) -> None:
-    client, held, _ = _fed_by_device(bench, [-1, -1], [1], "ring")
-    assert client.fired()[-1].appended == (0,)
-    assert client.length(held) == 0
-    assert set(client.fired()[-1].results[0]) == {0}
-
-
-@pytest.mark.parametrize("bad", [64, -2])
-def test_a_device_made_id_outside_the_vocabulary_fails_its_pipeline_alone(
-    bench: Bench, bad: int
-) -> None:
-    chat = Chat(bench.client(), PROMPTS[0])
-    chat.start()
-    client, held, pipeline = _fed_by_device(bench, [3, bad], [1], "ring")
-    (failed,) = client.failures()
-    assert failed.failure.code == ErrorCode.TOKEN_RANGE
-    assert str(bad) in failed.failure.message
-    assert client.length(held) == 0
-    chat.run(6)
-    bench.settle()
-    assert chat.tokens == EXPECTED[0][:7]
-
-
-def test_counts_are_reported_only_where_the_host_cannot_know_them(bench: Bench) -> None:
-    chat = Chat(bench.client(), PROMPTS[0])
-    chat.start()
-    chat.run(3)
-    bench.settle()
-    assert [event.appended for event in chat.client.fired()] == [()] * 4
-
-
-def test_the_context_ends_a_pipeline_and_not_the_engine() -> None:
-    bench = Bench(context=len(PROMPTS[0]) + 2)
-    chat, other = Chat(bench.client(), PROMPTS[0]), Chat(bench.client(), PROMPTS[1])
-    for each in (chat, other):
-        each.start()
-        each.run(6)
-    bench.settle()
-    assert len(chat.tokens) == 3
-    assert chat.client.failures()[0].failure.code == ErrorCode.CONTEXT_LENGTH
-    assert other.tokens == EXPECTED[1][:7]
-
-
-# ---- programs
-
-
-def test_programs_that_differ_in_a_constant_run_as_one_call(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build(b):
-        factor = b.add("constant", (), {"dtype": DType.f32, "shape": ()})
-        return [b.add("mul", (b.add("reduce_max", (logits(b),)), factor))]
-
-    from worker.eta.executor import CompiledProgram
-
-    counts = []
-    run = CompiledProgram.run
-
-    def counted(self, count, *rest):
-        counts.append(count)
-        return run(self, count, *rest)
-
-    monkeypatch.setattr(CompiledProgram, "run", counted)
-    clients = []
-    for factor in (1.0, 2.0, 2.0, -4.0):
-        client = bench.client()
-        stage = client.stage(program(build), constants=array("f", [factor]).tobytes())
-        pass_id = client.define_pass(PROMPTS[1], [client.working_set()], epilogue=stage)
-        client.submit(client.pipeline(), pass_id)
-        clients.append(client)
-    bench.settle()
-    values = [array("f", client.fired()[0].results[0])[0] for client in clients]
-    assert counts == [4]
-    assert values == [values[0], 2 * values[0], 2 * values[0], -4 * values[0]]
-
-
-def test_a_kernel_that_raises_fails_the_guilty_instance_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from worker.eta.executor import CompiledProgram
-
-    run = CompiledProgram.run
-
-    def touchy(self, count, fronts, outputs, constants, earlier):
-        if any((constant == 13.0).any() for constant in constants):
-            raise RuntimeError("unlucky")
-        return run(self, count, fronts, outputs, constants, earlier)
-
-    monkeypatch.setattr(CompiledProgram, "run", touchy)
-
-    def build(b):
-        factor = b.add("constant", (), {"dtype": DType.f32, "shape": ()})
-        return [b.add("mul", (b.add("reduce_max", (logits(b),)), factor))]
-
-    clients = []
-    for factor in (1.0, 13.0, 2.0):
-        client = bench.client()
-        stage = client.stage(program(build), constants=array("f", [factor]).tobytes())
-        pass_id = client.define_pass(PROMPTS[1], [client.working_set()], epilogue=stage)
-        client.submit(client.pipeline(), pass_id)
-        clients.append(client)
-    bench.settle()
-    assert [len(client.fired()) for client in clients] == [1, 0, 1]
-    (failed,) = clients[1].failures()
-    assert failed.failure.code == ErrorCode.PROGRAM_FAULT
-    assert failed.failure.stage == "epilogue"
-    assert clients[1].length(0) == 0 and clients[1].process.pages == 0
-
-
-def test_an_epilogue_sees_what_the_prologue_put_and_then_the_front(bench: Bench) -> None:
-    client = bench.client()
-    cell = TensorType(DType.i32, (1,))
-    channel = client.channel(cell, 2, [5])
-
-    def double(b):
-        b.put(0, b.add("add", (front := b.take(0), front)))
-        return []
-
-    def both(b):
-        b.expect(0, HELD)
-        return [b.take(0), b.read(0)]
-
-    held, pipeline = client.working_set(), client.pipeline()
-    pass_id = client.define_pass(
-        [1], [held], readout=[[]],
-        prologue=client.stage(program(double), channel),
-        epilogue=client.stage(program(both), channel),
-    )  # fmt: skip
-    client.submit(pipeline, pass_id)
-    bench.settle()
-    assert [client.fired()[0].results] == [(b"\x0a\0\0\0", b"\x05\0\0\0")]
-    assert client.process.channels[channel].held == 0
 
 
 # ---- memory
