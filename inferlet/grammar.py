@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Grammar", "GrammarError", "Matcher"]
 
+MAX_FORCED = 64  # tokens that are looked at ahead
 MAX_SHARED = 128  # compiled grammars that are kept for their source to come again
 _shared: "weakref.WeakKeyDictionary[Vocabulary, OrderedDict[tuple[str, str], Grammar]]"
 _shared = weakref.WeakKeyDictionary()
@@ -189,10 +190,23 @@ class Matcher:
         """Tokens whose text is the only one that can follow; they are not accepted by this."""
         if self._is_stopped:
             return []
+        if self._grammar._has_special:
+            return self._only_tokens()
         self._engine.compute_ff_bytes()  # without it, the engine may know of no tokens yet
         forced = self._engine.compute_ff_tokens()
         end = next((i for i, token in enumerate(forced) if not self._is_text(token)), len(forced))
         return forced[: self._engine.validate_tokens(forced[:end])] if end else []
+
+    def _only_tokens(self) -> list[int]:
+        """The same by masks: the engine itself fails where a special token is forced."""
+        ahead, found = self.fork(), []
+        while len(found) < MAX_FORCED:
+            legal = ahead._legal()
+            if len(legal) != 1 or legal[0] in self._stops:
+                break
+            ahead.accept_tokens(legal)
+            found += legal
+        return found
 
     def explain(self) -> str:
         """What is expected here, in words."""
@@ -204,14 +218,17 @@ class Matcher:
 
     def _next_bytes(self) -> set[int]:
         """First bytes of the tokens that may come."""
-        packed, found = self.mask(), set()
-        for index, word in enumerate(packed):
+        legal = set(self._legal()) - self._stops
+        return {self._vocabulary.token_bytes(token)[0] for token in legal if self._is_text(token)}
+
+    def _legal(self) -> list[int]:
+        """The tokens of the mask."""
+        found = []
+        for index, word in enumerate(self.mask()):
             while word:
                 low = word & -word
-                token = 32 * index + low.bit_length() - 1
+                found.append(32 * index + low.bit_length() - 1)
                 word ^= low
-                if self._is_text(token) and token not in self._stops:
-                    found.add(self._vocabulary.token_bytes(token)[0])
         return found
 
     def _is_text(self, token: int) -> bool:

@@ -107,6 +107,14 @@ def walk(matcher, made, rng, limit=900):
     """Tokens of a random reply; None when it did not come to its end."""
     tokens, size = [], made.tokenizer.get_vocab_size()
     while len(tokens) < limit:
+        if tokens and rng.random() < 0.1:  # which leaves everything as it was
+            matcher = matcher.fork()
+            matcher.rollback(1)
+            matcher.accept_tokens(tokens[-1:])
+        if rng.random() < 0.2:
+            forced = matcher.forced_tokens()
+            matcher.accept_tokens(forced)
+            tokens += forced
         if rng.random() < 0.5:
             snippet = rng.choice(SNIPPETS)
             piece = made.encode(snippet) if rng.random() < 0.7 else list(snippet.encode())
@@ -142,6 +150,16 @@ def test_every_reply_that_may_come_is_read_as_valid_calls(family):
         assert decode([[token] for token in tokens]) == found
         num_calls += len(found)
     assert num_calls >= 6
+
+
+def test_forced_tokens_are_looked_at_without_an_effect(family):
+    matcher = tools.create_matcher([{"name": "none"}])
+    before = matcher.mask()
+    forced = matcher.forced_tokens()
+    assert matcher.fork().mask() == before == matcher.mask()
+    matcher.accept_tokens(forced)
+    matcher.rollback(len(forced))
+    assert matcher.mask() == before
 
 
 def test_nothing_but_calls_may_come(family):
