@@ -4,9 +4,10 @@ The template is rendered with known contents, and the text between them tells it
 Nothing is written by hand for a family, so default system turns, trimmed text, dates and dropped
 reasoning are the template's. Each turn is cut at the side where it meets a turn that is known.
 
-    opening   all before the first user's text: BOS, a default or a given system turn
-    K         [user, assistant] as a later turn finds them: what `user(text)` follows
-    closing   what ends a rendering and is gone once a turn follows: of no turn
+    opening       all before the first user's text: BOS, a default system turn, a header
+    before_reply  a first user's turn, which `assistant(text)` and `cue()` follow
+    before_user   that turn and a reply, which `user(text)` follows
+    closing       what ends a rendering and is gone once a turn follows: of no turn
 
 Refuses templates whose turns read differently once later ones follow.
 """
@@ -16,7 +17,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from inferlet.errors import InferletError, with_hint
-from inferlet.formats import harmony, switches
+from inferlet.formats import harmony, switches, thinking
 from inferlet.formats.template import Message, Template
 from inferlet.runtime.tokenizer import Vocabulary
 
@@ -156,9 +157,16 @@ class Turns:
         _, reply_end = self._around(_talk(U0, A0), A0)
         self._seal = self._seal_within(reply_to_user, reply_end)
         self._before_user = self._opening + U0 + user_to_reply + A0 + self._seal
-        # A template without an end of replies has the model say what begins the next turn.
-        last = self._specials(reply_end + self._closing or reply_to_user)
-        self._last_end = last[0][1] if last else None
+        self._last_end = self._end_of(reply_end, self._closing or reply_to_user)
+
+    def _end_of(self, reply_end: str, following: str) -> int | None:
+        """The control token that ends a reply: the first of its end that is no part of a think
+        marker. A template without one has the model say what begins the next turn."""
+        markers = "".join(thinking.markers_of(self._vocabulary) or ())
+        ids = [number for _, number in self._specials(reply_end)]
+        telling = [number for number in ids if self._vocabulary.added[number] not in markers]
+        later = [number for _, number in self._specials(following)]
+        return next(iter(telling or ids[-1:] or later), None)
 
     def _seal_within(self, reply_to_user: str, reply_end: str) -> str:
         """The part of the text between a reply and the next user's that belongs to the reply."""

@@ -7,6 +7,7 @@ from jinja2.exceptions import TemplateError
 
 from inferlet import InferletError, chat, model, reasoning
 from inferlet.runtime import handles
+from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.testing import Client, Hub, byte_vocabulary
 from tests.inferlet.template_support import judge, message
 from tests.packages import files_of
@@ -166,3 +167,18 @@ def test_an_effort_is_stated_in_the_models_own_words(name, words, said):
     assert (stated == plain) if said is None else (said in stated and stated != plain)
     with pytest.raises(ValueError, match=f"this model accepts {words}$"):
         chat.system_thinking("s", "extreme")
+
+
+def test_what_ends_a_reply_ends_no_reasoning():
+    """Kimi K3 closes its reasoning, its answer and its message with the same token."""
+    source = (files_of("templates") / "Kimi-K3.jinja").read_text("utf-8")
+    made = byte_vocabulary(source)
+    made.tokenizer.add_special_tokens(["<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"])
+    made = Vocabulary(made.tokenizer, made.config, source)
+    handles.install(Hub(Client(), vocabulary=made).runtime)
+    stops = {made.added[token] for token in chat.stop_tokens()}
+    assert "<|end_of_msg|>" in stops and "<|close|>" not in stops
+    reply = made.encode("Hm.<|close|>think<|sep|>Yes.")
+    decoder = reasoning.Decoder()
+    assert decoder.feed(reply) == reasoning.Event.Delta("Hm.")
+    assert decoder.feed([]) == reasoning.Event.End("Hm.")

@@ -69,3 +69,17 @@ def test_u4_a_chinese_answer_of_byte_tokens_comes_whole(use):
             pieces.append(event.text)
     assert "".join(pieces) == text
     assert len(pieces) == len(text)
+
+
+def test_u3_bytes_that_wait_and_a_space_make_a_replacement_and_never_raise(use):
+    use(byte_vocabulary(CHATML))
+    decoder = chat.Decoder()
+    assert decoder.feed([0xE6, 0x97]) == chat.Event.Idle()
+    assert decoder.feed([*b" x"]) == chat.Event.Delta("\ufffd x")
+    assert decoder.feed([0xE6]) == chat.Event.Idle()
+    assert decoder.feed([*b" y", 257]) == chat.Event.Done("\ufffd x\ufffd y")
+
+
+def test_u6_a_stop_among_other_tokens_leaves_their_text_and_none_of_its_own(use):
+    use(byte_vocabulary(CHATML))
+    assert chat.Decoder().feed([*b"ab", 257, *b"cd"]) == chat.Event.Done("ab")
