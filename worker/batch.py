@@ -141,12 +141,21 @@ def _place_given(
 
 
 def _to_device(parts: Sequence[np.ndarray], device: torch.device) -> list[torch.Tensor]:
-    """All of them with one copy. Those of eight bytes come first: so each lies where it may."""
+    """All of them with one copy."""
     if device.type == "cpu":
         return [torch.from_numpy(part) for part in parts]
-    host = np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
-    packed = torch.from_numpy(host).pin_memory().to(device, non_blocking=True)
-    split = packed.split([part.nbytes for part in parts])
+    return unpack(pack(parts).pin_memory().to(device, non_blocking=True), parts)
+
+
+def pack(parts: Sequence[np.ndarray]) -> torch.Tensor:
+    """One buffer of bytes. Elements must not become larger: so each part lies where it may."""
+    return torch.from_numpy(np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]))
+
+
+def unpack(packed: torch.Tensor, like: Sequence[np.ndarray]) -> list[torch.Tensor]:
+    """Views of a packed buffer, with the dtypes and shapes of these arrays."""
+    split = packed.split([part.nbytes for part in like])
     return [
-        data.view(torch.from_numpy(part).dtype).view(part.shape) for data, part in zip(split, parts)
+        data.view(torch.from_numpy(part).dtype).view(part.shape)
+        for data, part in zip(split, like, strict=True)
     ]
