@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from inferlet import GrammarError, Matcher, chat, model, tools
+from inferlet import GrammarError, InferletError, Matcher, chat, model, tools
 from inferlet.formats.template import Template
 from inferlet.runtime import handles
 from inferlet.testing import byte_vocabulary
+from inferlet.testing.harness import CHATML
 from tests.inferlet.call_support import STOP, VOCABULARIES, hermes, install, same_for_all_cuts
 
 ADD = {
@@ -130,6 +131,48 @@ def test_c4_c8_turns_hold_neither_bos_nor_an_assistants_header():
     for tokens in (tools.equip([ADD]), tools.answer("add", 5)):
         assert 258 not in tokens
         assert "assistant" not in model.decode(tokens)
+
+
+def test_a_template_with_a_markup_of_its_own_declares_tools_and_no_more():
+    """Its calls are not known here: no grammar, and nothing for the decoder to find."""
+    install(byte_vocabulary(NATIVE.replace("<tool_call>", "<fn>").replace("</tool_call>", "</fn>")))
+    assert "<fn>" in model.decode(tools.equip([ADD]))
+    assert tools.format([ADD]) is None
+    assert same_for_all_cuts(hermes("add", "{}")) == []
+
+
+IN_USER = """\
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if tools and loop.first SWITCH %}{{- tools | tojson + '\\n<tool_call>\\n' }}{%- endif %}
+    {{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+
+
+def test_a_declaration_within_the_users_turn_is_an_error_that_says_what_to_do():
+    install(byte_vocabulary(IN_USER.replace("SWITCH", "")))
+    with pytest.raises(InferletError, match="within the user's turn(.|\n)*chat.system"):
+        tools.equip([ADD])
+
+
+def test_a_template_that_fails_for_sparse_specs_gets_complete_ones():
+    sparse = NATIVE.replace(
+        "tool | tojson", "tool.function.parameters.properties | length | string"
+    )
+    install(byte_vocabulary(sparse.replace("length", "list | join(',')")))
+    assert "a,b" in model.decode(tools.equip([ADD]))
+    assert model.decode(tools.equip([{"name": "ping"}])).count("<|im_start|>") == 1
+
+
+def test_a_silent_template_of_another_family_says_how_to_call():
+    """DeepSeek's knows calls and their answers, and declares nothing."""
+    template = CHATML + "{# <｜tool▁call▁begin｜> #}"
+    install(byte_vocabulary(template))
+    text = model.decode(tools.equip([ADD]))
+    assert text.startswith("<|im_start|>system\n") and '"name": "add"' in text
+    form = "<｜tool▁call▁begin｜><function-name><｜tool▁sep｜><args-json-object><｜tool▁call▁end｜>"
+    assert form in text
 
 
 def test_no_specs_are_no_turn_and_no_grammar():
