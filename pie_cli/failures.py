@@ -81,6 +81,7 @@ def _of_command_tree(failure: Exception) -> int | None:
         print(failure.format_message())
         return 0
     command = failure.ctx.command_path if failure.ctx else "pie"
-    message = re.sub(r"'([^']*)'", r"`\1`", failure.format_message().rstrip("."))
+    text = failure.format_message().rstrip(".").replace("Value error, ", "")
+    message = re.sub(r"'([^']*)'", r"`\1`", text)
     error(message, f"`{command} --help` lists what it takes")
     return USAGE

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -49,6 +50,9 @@ OPTIONS = (
 HINT = "`pie run --help` lists the options; the app's own arguments come after `--`"
 
 
+QUOTED = re.compile(r"'([^']*)'")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
         raise UsageError(message, HINT)
@@ -74,7 +78,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         name = f"`{error.argument_name}`: " if error.argument_name else ""
-        raise UsageError(f"{name}{error.message}", HINT) from None
+        raise UsageError(name + QUOTED.sub(r"`\1`", error.message), HINT) from None
     if unknown:
         kind = "option" if unknown[0].startswith("-") else "argument"
         raise UsageError(f"unknown {kind} `{unknown[0]}`", HINT)

@@ -18,7 +18,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 
 def filtered(text: str, home: Path) -> str:
     """Without what differs from run to run."""
-    text = text.replace(str(home), "[HOME]")
+    text = text.replace(str(home), "[HOME]").replace(str(ROOT), "[ROOT]")
     text = re.sub(r'"time": [0-9.]+', '"time": [TIME]', text)
     text = re.sub(r'"sandbox": "(full|reduced)"', '"sandbox": "[TIER]"', text)
     text = re.sub(r"\b(fail|talk|wait)-[0-9]+", r"\1-[N]", text)
