@@ -131,8 +131,39 @@ class Draw:
             case 1:
                 words = self.some(["then", "else"], 1, 2)
                 return {"if": self.schema(depth), **{word: self.schema(depth) for word in words}}
+        if self.random.random() < 0.25:
+            return self.unevaluated(depth)
         word = self.random.choice(["anyOf", "oneOf", "oneOf", "allOf"])
         return {word: [self.schema(depth) for _ in range(self.random.randint(1, 3))]}
+
+
+    def unevaluated(self, depth):
+        """Schemas in place that evaluate some members or items, and a word on the others."""
+        is_object = self.random.random() < 0.6
+        part = self.members if is_object else self.items
+        found = {}
+        for word in self.some(["anyOf", "oneOf", "allOf", "if", "properties"], 1, 2):
+            if word == "if":
+                found.update({key: part(depth) for key in ("if", "then", "else")})
+            elif word == "properties":
+                found.update(part(depth))
+            else:
+                found[word] = [part(depth) for _ in range(self.random.randint(1, 3))]
+        found["unevaluatedProperties" if is_object else "unevaluatedItems"] = self.random.choice(
+            [False, False, {"type": "integer"}, {"const": "a"}]
+        )
+        return {"type": "object" if is_object else "array", **found}
+
+    def members(self, depth):
+        found = {"properties": {name: self.schema(depth) for name in self.some(NAMES, 1, 2)}}
+        if self.random.random() < 0.3:
+            found["patternProperties"] = {self.random.choice(PATTERNS): self.schema(depth)}
+        if self.random.random() < 0.5:
+            found["required"] = self.some(NAMES, 1, 1)
+        return found
+
+    def items(self, depth):
+        return {"prefixItems": [self.schema(depth) for _ in range(self.random.randint(1, 2))]}
 
 
 def orders(value):

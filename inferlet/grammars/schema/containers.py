@@ -63,12 +63,15 @@ def _rest_keyword(place: Place) -> str | None:
 
 
 def _unevaluated(place: Place, keyword: str, others: tuple[str, ...] = ()) -> str | None:
-    """The keyword when it asserts something; beside schemas that evaluate members it is refused."""
+    """The keyword when it asserts something by itself: not beside schemas that evaluate members,
+    for which `unevaluated` stands."""
     value = place.value
     if keyword not in value or value[keyword] is True:
         return None
+    if any(other in keywords.APPLICATORS for other in value):
+        return None
     for other in value:
-        if other in keywords.APPLICATORS or other in others:
+        if other in others:
             raise refuse(place, keyword, f"is not supported beside `{other}`")
     return keyword
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferlet.errors import GrammarError
-from inferlet.grammars.schema import asserts, keywords, members, shapes
+from inferlet.grammars.schema import asserts, keywords, members, shapes, unevaluated
 from inferlet.grammars.schema.document import Document, Place, refuse, shown
 from inferlet.grammars.schema.emptiness import Emptiness
 from inferlet.grammars.schema.limits import simplified
@@ -38,7 +38,7 @@ class Expander:
         """Shapes of the values that satisfy all terms; those found empty are left out."""
         found = self._needs.get(need)
         if found is None:
-            found = self._all(need) if need else list(EVERYTHING.values())
+            found = self.all_of(need) if need else list(EVERYTHING.values())
             found = [one for shape in found for one in members.split(shape)]
             found = [shape for shape in found if not self.emptiness.of_shape(shape)]
             self._needs[need] = found
@@ -109,6 +109,10 @@ class Expander:
             return
         has_local = False
         for keyword in value:
+            if keyword in unevaluated.KEYWORDS and value[keyword] is not True and any(
+                other in keywords.APPLICATORS for other in value
+            ):  # fmt: skip
+                yield keyword
             if keyword in keywords.APPLICATORS or keyword in _REWRITTEN or keyword == QUIET:
                 yield keyword
             elif keyword in keywords.ENFORCED:
@@ -145,9 +149,13 @@ class Expander:
                 return self._quiet(self.expand((self.inner(place, "not"), not sign)))
             case "allOf" | "anyOf":
                 terms = [(branch, sign) for branch in self.branches(place, part)]
-                return self._all(terms) if (part == "allOf") == sign else self._any(terms)
+                return self.all_of(terms) if (part == "allOf") == sign else self._any(terms)
             case "oneOf":
                 return self._one_of(place, sign)
+            case "unevaluatedProperties" | "unevaluatedItems":
+                if not sign:
+                    raise refuse(place, part, "cannot be negated")
+                return unevaluated.union_of(self, place, part)
             case "\0quiet":
                 return self._quiet(self.expand((self.inner(place, QUIET), sign)))
         rewritten = self._rewritten.get((id(place), part))
@@ -163,6 +171,14 @@ class Expander:
     def inner(self, place: Place, keyword: str) -> Place:
         return self.document.at(place.value[keyword], f"{place.path}/{keyword}", place)
 
+    def quietly(self, place: Place, keyword: str) -> Place:
+        """The subschema under a keyword, as one that tests and does not describe."""
+        known = self._rewritten.get((id(place), QUIET + keyword))
+        if known is None:
+            known = self.document.make({QUIET: place.value[keyword]}, f"{place.path}/{keyword}")
+            self._rewritten[id(place), QUIET + keyword] = known
+        return known
+
     def branches(self, place: Place, keyword: str) -> list[Place]:
         value = place.value[keyword]
         if not isinstance(value, list) or not value:
@@ -172,7 +188,7 @@ class Expander:
             for index, branch in enumerate(value)
         ]
 
-    def _all(self, terms: Sequence[Term]) -> Union:
+    def all_of(self, terms: Sequence[Term]) -> Union:
         found = self.expand(terms[0])
         for term in terms[1:]:
             found = self.meet(found, self.expand(term), term[0])
@@ -202,7 +218,7 @@ class Expander:
                 self._check_multiples(place, own)
                 found.update(dict.fromkeys(own))
         if not sign:
-            found.update(dict.fromkeys(self._all([(branch, False) for branch in branches])))
+            found.update(dict.fromkeys(self.all_of([(branch, False) for branch in branches])))
             return self._quiet(list(found))
         return list(found)
 
