@@ -2,9 +2,9 @@
 
     python -m tests.bench.state [MODEL_FOLDER] [--requests 32] [--prompt 2000] [--json]
 
-With a model it also measures the gaps between the tokens of decoding lanes while a long prompt
-arrives, and equal prompts with the prefix cache, beside vLLM with its own in the same run. The
-costs without a model are seconds of the processor, the others those of the clock.
+With a model it also measures masked lanes beside plain ones, and equal prompts with the prefix
+cache, beside vLLM with its own in the same run. Equal prompts take seconds of the clock, and need a
+quiet machine; all else is seconds of the processor. Gaps between tokens: `tests.bench.latency`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
+
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as the worker has it
 
 import torch
 from torch import Tensor
@@ -32,12 +35,14 @@ from ipc.types import ModelInfo
 from tests.bench.throughput import FIRST_ID, LAST_ID, ROOT, load_vllm
 from tests.worker.bench import CONFIG, Bench, Chat, Client
 from worker import commands
+from worker.batch import LaneRows, Seen, assemble
 from worker.config import Config
 from worker.loop import Engine, calm_collector
 from worker.model.base import Batch, Model
 
 WIDTH, VOCABULARY, PAGE_SIZE = 8, 64, 32
 NEW = 8  # tokens of each request
+NUM_PAGES = 1100  # of the real model
 
 
 class NullModel:
@@ -181,12 +186,17 @@ def idle_memory(length: int = 300, sequences: int = 300) -> dict[str, float]:
 # ---- with a model
 
 
-def real_bench(path: str, **changes: object) -> FastBench:
+def load_model(path: str) -> Model:
     from worker.model import load
 
     model = load(path, name="bench", max_context=8192)
-    model.allocate(700)
-    return FastBench(model, 700, Config(row_budget=512, stats_interval=1e9, **changes))
+    model.allocate(NUM_PAGES)
+    return model
+
+
+def real_bench(path: str, **changes: object) -> FastBench:
+    config = Config(row_budget=512, stats_interval=1e9, **changes)
+    return FastBench(load_model(path), NUM_PAGES, config)
 
 
 def random_tokens(seed: int, length: int) -> list[int]:
@@ -194,47 +204,30 @@ def random_tokens(seed: int, length: int) -> list[int]:
     return [generator.randint(FIRST_ID, LAST_ID) for _ in range(length)]
 
 
-def token_gaps(bench: FastBench, lanes: int, prompt: int) -> dict[str, float]:
-    """Milliseconds between the tokens of decoding lanes while a long prompt arrives."""
-    chats = [Chat(bench.client(), random_tokens(lane, 32)) for lane in range(lanes)]
-    for chat in chats:
-        chat.start()
-    bench.settle()
-    for chat in chats:
-        chat.run(100_000)
-    alone = list(_gaps(bench, chats, None, 30))
-    long = Chat(bench.client(), random_tokens(99, prompt))
-    long.start()
-    start = time.perf_counter()
-    beside = list(_gaps(bench, chats, long, 1 << 30))
-    seconds = time.perf_counter() - start
-    for client in list(bench.clients.values()):
-        bench.end(client)
-    p50, p99 = statistics.median(beside), sorted(beside)[int(len(beside) * 0.99)]
+def masked_costs(model: Model, context: int, lanes: int, steps: int = 9) -> dict[str, float]:
+    """Milliseconds of the processor for a step of lanes of one row: plain, with a mask that hides
+    one slot, and with one that leaves the last 128. They take turns."""
+    size = model.page_size
+    per_lane = context // size + 1
+    held = [array("i", range(1 + n * per_lane, 1 + (n + 1) * per_lane)) for n in range(lanes)]
+    hole, window = (torch.ones(1, context + 1, dtype=torch.bool) for _ in range(2))
+    hole[0, context // 2] = window[0, : context - 127] = False
+    taken: dict[str, list[float]] = {"plain": [], "hole": [], "window": []}
+    for _ in range(steps):
+        for name, seen in (("plain", None), ("hole", hole), ("window", window)):
+            rows = [
+                LaneRows([9], context, pages, seen=seen if seen is None else Seen(pages, seen))
+                for pages in held
+            ]
+            start = time.process_time()
+            model.forward(assemble(rows, range(lanes), size, model.device))
+            taken[name].append(time.process_time() - start)
+    plain, *others = (1000 * statistics.median(times) for times in taken.values())
+    ratios = [round(other / plain, 2) for other in others]
     return {
-        "lanes": lanes, "prompt": prompt, "alone_p50_ms": round(statistics.median(alone), 1),
-        "p50_ms": round(p50, 1), "p99_ms": round(p99, 1), "ratio": round(p99 / p50, 2),
-        "ratio_to_alone": round(p99 / statistics.median(alone), 2),
-        "prompt_seconds": round(seconds, 1),
+        "context": context, "lanes": lanes, "plain_ms": round(plain, 1),
+        "hole_ratio": ratios[0], "window_ratio": ratios[1],
     }  # fmt: skip
-
-
-def _gaps(
-    bench: FastBench, chats: list[Chat], until: Chat | None, waves: int
-) -> Iterator[float]:
-    last = [0.0] * len(chats)
-    for _ in range(waves):
-        bench.step()
-        now = time.perf_counter()
-        for lane, chat in enumerate(chats):
-            if chat.client.events:
-                chat.client.events.clear()
-                chat.client.say(m.Credit(chat.pipeline, 1))
-                if last[lane]:
-                    yield 1000 * (now - last[lane])
-                last[lane] = now
-        if until is not None and until.tokens:
-            return
 
 
 def shared_prompts(requests: int, prompt: int) -> list[list[int]]:
@@ -318,14 +311,17 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict]]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     calm_collector()
-    for length in (128, 1024, 8192, 32768):
+    for length in (128, 1024, 8192, 32768, 131072):
         yield "fork", fork_costs(length)
     for lanes in (1, 32, 256, 1000):
         yield "wave", wave_costs(lanes)
     yield "idle sequence", idle_memory()
     torch.set_num_threads(threads)
     if options.model:
-        yield "gaps", token_gaps(real_bench(options.model), 16, options.long)
+        model = load_model(options.model)
+        for context, lanes in product((256, 1024, 4096), (1, 8)):
+            yield "masked lanes", masked_costs(model, context, lanes)
+        del model
         yield "equal prompts", prefix_speed_up(options.model, options.requests, options.prompt)
 
 
@@ -334,7 +330,6 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="model folder")
     parser.add_argument("--requests", default=32, type=int)
     parser.add_argument("--prompt", default=2000, type=int, help="tokens of the equal prompts")
-    parser.add_argument("--long", default=4000, type=int, help="tokens of the prompt that arrives")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument("--serve-vllm", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
