@@ -58,7 +58,7 @@ class Core:
     def hear(self, message: c.FromHub) -> None:
         match message:
             case c.Sent(_, _, is_json, text):
-                self._arrived(json.loads(text) if is_json else text, c.weight(text))
+                self._arrived(loads(text) if is_json else text, c.weight(text))
             case c.Stored(_, _, _, path, size, sha256, error):
                 if not error:
                     self.files.append(File(Path(path), size, sha256))
@@ -192,10 +192,13 @@ class Core:
     def _give_end(self, future: Future) -> None:
         if not future.set_running_or_notify_cancel():
             return
-        if isinstance(self._end, c.Returned):
-            future.set_result(json.loads(self._end.value))
-        else:
+        if isinstance(self._end, errors.PieError):
             future.set_exception(self._end)
+            return
+        try:
+            future.set_result(json.loads(self._end.value))
+        except RecursionError:
+            future.set_exception(errors.PieError(f"the value of `{self.id}` is nested too deeply"))
 
     def _show(self, size: int) -> None:
         if size and self._end is None:
@@ -204,3 +207,11 @@ class Core:
     def _show_all(self) -> None:
         self._show(self._unshown)
         self._unshown = 0
+
+
+def loads(text: str) -> Any:
+    """The value of JSON text; the text itself where it is nested deeper than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        return text

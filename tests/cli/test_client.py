@@ -202,9 +202,8 @@ def test_a_detached_process_outlives_its_client_and_others_do_not(pie):
 
 def test_speaking_for_another_client(pie):
     process = pie.launch(source=ECHO)
-    with api.Client(client="other") as other:
-        with pytest.raises(api.NotYours):
-            other.attach(process.id).send("x")
+    with api.Client(client="other") as other, pytest.raises(api.NotYours):
+        other.attach(process.id).send("x")
     process.kill()
 
 
@@ -295,6 +294,22 @@ def test_a_message_that_a_cancelled_await_was_given_is_given_to_the_next():
     core.hear(c.Sent("p", 0.0, False, "two"))
     core.give_back(future)  # nobody looked at it
     assert [core.next_message().result(), core.next_message().result()] == ["one", "two"]
+
+
+def test_values_nested_deeper_than_python_can_follow_harm_nothing_else(pie):
+    class Silent:
+        def send(self, message: object) -> None: ...
+
+    from ipc import client as c
+    from pie_cli.client_process import Core
+
+    deep = "[" * 100_000 + "]" * 100_000
+    core = Core(Silent(), "p", "app")
+    core.hear(c.Sent("p", 0.0, True, deep))
+    core.hear(c.Returned("p", 0.0, deep))
+    assert core.next_message().result() == deep
+    with pytest.raises(api.PieError, match="nested too deeply"):
+        core.result().result()
 
 
 def test_the_public_names_are_those_that_the_module_says():

@@ -134,6 +134,11 @@ def test_a_process_is_launched_listed_joined_left_and_killed(terminal):
     terminal.wait_for(r"left `talker`, which goes on; `pie kill talker` ends it$")
     terminal.wait_for(r"exit 130$")
     assert "you said second" in terminal.run("pie logs talker")
+    terminal.type("pie attach --no-past talker; echo exit $?")
+    terminal.type("third")
+    terminal.wait_for("^you said third$")
+    terminal.press("C-d")
+    terminal.wait_for(r"left `talker`, which goes on; `pie kill talker` ends it\nexit 0$")
     assert terminal.run("pie kill talker") == "exit 0"
     assert terminal.run("pie ps") == "no live processes\nexit 0"
 

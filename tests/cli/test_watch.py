@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pie_cli.changes import Changes
-from tests.cli.conftest import SECONDS, Engine, wait_until
+from tests.cli.conftest import SECONDS, Engine, is_gone, wait_until
 
 STAYS = "from inferlet import session\nasync def main(input):\n    print({word})\n    await session.receive()\n"
 
@@ -114,6 +114,17 @@ def test_a_fault_in_the_app_is_told_and_waits_for_the_next_save(engine):
         assert line
     app.write_text("def main(): return 3")
     assert watched.next("return")["value"] == 3
+    assert watched.end()[0] == 130
+
+
+def test_an_engine_that_was_lost_meanwhile_is_started_anew(own_engine):
+    app = own_engine.write("def main(): return 1", "lost.py")
+    watched = Watched(own_engine, app)
+    assert watched.next("return")["value"] == 1
+    os.kill(pid := own_engine.card()["pid"], signal.SIGKILL)
+    wait_until(lambda: is_gone(pid))
+    app.write_text("def main(): return 2")
+    assert watched.next("return")["value"] == 2
     assert watched.end()[0] == 130
 
 
