@@ -27,7 +27,7 @@ class Packer:
         return number, self._rows[number].setdefault(row, len(self._rows[number]))
 
     def add_first(self, tensor: Tensor, count: int) -> int:
-        """The first `count` rows, for `Packed.column`. Before any other row of the tensor is added."""
+        """The first `count` rows, for `Packed.column`; before any other row of the tensor."""
         number = self._numbers.get(id(tensor))
         if number is not None:
             return number  # added with as many rows: a stage may give a value twice

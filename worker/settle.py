@@ -61,7 +61,7 @@ def commit(state: State, fire: Fire) -> Grown:
 
 
 def commit_single(state: State, fire: Fire, token: int | Unread) -> tuple[int, ...]:
-    """`commit` of a fire whose pass is single. Gives how the frozen prefix has grown if not by 1."""
+    """`commit` of a single fire. Gives by how much the frozen prefix has grown if not by 1."""
     run, process, pass_, held = fire.run, fire.process, fire.pass_, fire.sets[0]
     before, frozen = held.length, held.frozen
     if run is None:
