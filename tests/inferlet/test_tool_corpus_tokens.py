@@ -10,7 +10,7 @@ from inferlet.runtime import handles
 from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.testing import Client, Hub
 from tests.inferlet.template_support import vocabulary_of
-from tests.inferlet.test_tool_corpus import CONTRACT_ON_REASONING, FIXTURES, check, observe
+from tests.inferlet.test_tool_corpus import FIXTURES, check, observe
 from tests.packages import files_of
 
 pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
