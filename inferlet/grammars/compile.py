@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from inferlet.errors import GrammarError
 from inferlet.grammars import engine
+from inferlet.grammars.ebnf.rules import lark_of
 from inferlet.grammars.lark import Lark
 from inferlet.grammars.regex import spell, tree, whole
 from inferlet.grammars.regex.parse import shorten
@@ -69,8 +70,6 @@ def from_regex(source: str) -> str:
 @_shallow
 def from_ebnf(source: str) -> str:
     """Texts of the rule `root`."""
-    from inferlet.grammars.ebnf.rules import lark_of
-
     _check_size(source, "EBNF grammar")
     return lark_of(source)
 
