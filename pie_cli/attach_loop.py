@@ -29,6 +29,7 @@ class AttachLoop(RunLoop):
         self._screen.launched(launched, told.app, told.model)
 
     def _interrupt(self) -> None:
+        self._screen.interrupted()
         self._leave()
         raise KeyboardInterrupt
 
@@ -41,4 +42,5 @@ class AttachLoop(RunLoop):
     def _leave(self) -> None:
         process = self._copies[0].process
         self._connection.send(c.Detach(process))
+        self._screen.close()
         note(f"left `{process}`, which goes on; `pie kill {process}` ends it")

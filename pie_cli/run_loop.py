@@ -220,6 +220,7 @@ class RunLoop:
         if self._interrupted_at is not None:
             raise KeyboardInterrupt  # asked twice: do not wait
         self._interrupted_at = time.monotonic()
+        self._screen.interrupted()
         if self._kill() < sum(copy.exit is None for copy in self._copies):
             raise KeyboardInterrupt  # those not launched yet end with this client
 

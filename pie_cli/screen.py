@@ -42,6 +42,9 @@ class Screen(Protocol):
     def lost(self, event: c.Error) -> None:
         """A process is lost with the engine, about which the command says an error itself."""
 
+    def interrupted(self) -> None:
+        """Ctrl-C was pressed; the end comes."""
+
     def close(self) -> None: ...
 
 
@@ -117,6 +120,10 @@ class PlainScreen:
 
     def lost(self, event: c.Error) -> None:
         self._end_line()
+
+    def interrupted(self) -> None:
+        if sys.stderr.isatty():
+            self._open_line = "^C"  # which the terminal has shown
 
     def close(self) -> None:
         """Leave the cursor of a terminal at the beginning of a line."""
@@ -225,6 +232,9 @@ class EventScreen:
             "error", event, type=event.error, message=event.message, traceback=event.traceback,
             exit=event.exit, limit=event.limit,
         )  # fmt: skip
+
+    def interrupted(self) -> None:
+        self._errors.interrupted()
 
     def close(self) -> None:
         self._errors.close()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,23 +24,21 @@ if not shutil.which("tmux"):
 class Terminal:
     """One window of a tmux server of its own, 100 columns wide."""
 
-    def __init__(self, folder, environment: dict[str, str]) -> None:
+    def __init__(self, folder, environment: dict[str, str], shell: str = "bash") -> None:
         self._socket = str(folder / "tmux")
         (folder / "pie").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pie_cli "$@"\n')
         (folder / "pie").chmod(0o755)
-        rc = folder / "bashrc"
-        rc.write_text(f"PS1='{PROMPT} '\nsource <(pie completion bash)\n")
         variables = {
             **environment, "PATH": f"{folder}:{os.environ['PATH']}", "TERM": "screen",
             "HISTFILE": "", "LANG": "C.UTF-8", "PYTHONUTF8": "1",
         }  # fmt: skip
-        shell = f"cd {shlex.quote(str(ROOT))}; exec bash --noprofile --rcfile {rc} -i"
+        start = f"cd {shlex.quote(str(ROOT))}; exec {shell_command(shell, folder)}"
         command = ["tmux", "-S", self._socket, "-f", os.devnull, "new-session", "-d", "-x", "100"]
-        subprocess.run([*command, "-y", "40", shell], env=variables, check=True)
+        subprocess.run([*command, "-y", "40", start], env=variables, check=True)
         self.wait_for(rf"^{PROMPT} ?$")
 
     def type(self, text: str, enter: bool = True) -> None:
-        self._tmux("send-keys", "-l", text)
+        self._tmux("send-keys", "-l", "--", text)
         if enter:
             self.press("Enter")
 
@@ -78,6 +77,22 @@ class Terminal:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def shell_command(shell: str, folder: Path) -> str:
+    """An interactive shell with our prompt and completion, and nothing of the user's."""
+    rc = folder / f".{shell}rc"
+    if shell == "fish":
+        rc.write_text(
+            "set -g fish_greeting\nset -g fish_autosuggestion_enabled 0\n"
+            f"function fish_prompt; echo -n '{PROMPT} '; end\n"
+            "pie completion fish | source\n"
+        )
+        return f"fish --no-config -C 'source {rc}' -i"
+    rc.write_text(f"PS1='{PROMPT} '\nsource <(pie completion {shell})\n")
+    if shell == "zsh":
+        return f"env ZDOTDIR={folder} zsh -d -i"
+    return f"bash --noprofile --rcfile {rc} -i"
+
+
 @pytest.fixture
 def terminal(engine: Engine, tmp_path) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path, engine.environment)
@@ -114,7 +129,7 @@ def test_ctrl_c_ends_the_process_with_130(terminal, engine):
     terminal.wait_for("^say something$")
     terminal.press("C-c")
     screen = terminal.wait_for(r"^exit \d+$")
-    assert "error: the process was interrupted\nexit 130" in screen
+    assert "^C\nerror: the process was interrupted\nexit 130" in screen
     wait_until(lambda: not engine.processes())
 
 
@@ -131,7 +146,7 @@ def test_a_process_is_launched_listed_joined_left_and_killed(terminal):
     terminal.type("second")
     terminal.wait_for("^you said second$")
     terminal.press("C-c")
-    terminal.wait_for(r"left `talker`, which goes on; `pie kill talker` ends it$")
+    terminal.wait_for(r"^left `talker`, which goes on; `pie kill talker` ends it$")
     terminal.wait_for(r"exit 130$")
     assert "you said second" in terminal.run("pie logs talker")
     terminal.type("pie attach --no-past talker; echo exit $?")
@@ -143,7 +158,11 @@ def test_a_process_is_launched_listed_joined_left_and_killed(terminal):
     assert terminal.run("pie ps") == "no live processes\nexit 0"
 
 
-def test_a_press_of_tab_completes_verbs_options_and_ids(terminal, engine):
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_press_of_tab_completes_verbs_options_and_ids(engine, tmp_path, shell):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    terminal = Terminal(tmp_path, {**engine.environment, "HOME": str(tmp_path)}, shell)
     terminal.type("pie mod", enter=False)
     terminal.press("Tab")
     terminal.wait_for(rf"^{PROMPT} pie models *$")
@@ -152,13 +171,21 @@ def test_a_press_of_tab_completes_verbs_options_and_ids(terminal, engine):
     terminal.wait_for(rf"^{PROMPT} pie models show *$")
     terminal.press("Tab")
     terminal.wait_for(rf"^{PROMPT} pie models show fake *$")
-    terminal.press("C-c")
+    terminal.press("C-u")
+    terminal.type("pie run tests/cli/programs/wai", enter=False)
+    terminal.press("Tab")
+    terminal.wait_for(rf"^{PROMPT} pie run tests/cli/programs/wait.py *$")
+    terminal.type("--wat", enter=False)
+    terminal.press("Tab")
+    terminal.wait_for(r"wait.py --watch *$")
+    terminal.press("C-u")
     engine.pie("run", "--detach", "--name", "waiting-long", "tests/cli/programs/wait.py")
     terminal.type("pie kill wai", enter=False)
     terminal.press("Tab")
     terminal.wait_for(rf"^{PROMPT} pie kill waiting-long *$")
     terminal.press("Enter")
     wait_until(lambda: not engine.processes())
+    terminal.close()
 
 
 def test_ps_watch_redraws_and_ctrl_c_leaves(terminal, engine):
