@@ -33,6 +33,7 @@ from pie_cli.engine.worker_process import WorkerOptions, WorkerProcess
 
 FIRST_CLIENT_SECONDS = 60.0  # that an engine waits for its first client, at least
 FAREWELL_SECONDS = 0.2  # in which inferlets may hear that the worker is lost
+LEAVE_SECONDS = 2.0  # in which clients whose processes have ended may leave
 MAX_PROCESSES = 2000  # that live at once; each has some megabytes of its own
 DESCRIPTORS_EACH = 4  # of the hub, at most: a process has two, and its client one
 
@@ -117,6 +118,7 @@ class Hub:
             failure = Failure(ErrorCode.WORKER_LOST, end.failure)
             for process in self._processes.by_number.values():
                 process.write_message(m.Engine(failure))
+        told = {process.client for process in self._processes.by_id.values()}
         for process in list(self._processes.by_id.values()):
             process.fail(endings.stopped())
         for task in self._tasks:
@@ -124,10 +126,18 @@ class Hub:
         if end.failure:
             await asyncio.sleep(FAREWELL_SECONDS)
         await self._parts.close_launcher()
+        await self._until_left(told)
         for process in self._processes.by_number.values():
             process.close()
         self.clients.close()
         await self._parts.close_worker()
+
+    async def _until_left(self, told: set[Client]) -> None:
+        """Stay while clients read how their processes ended: a ZeroMQ peer that is gone may have
+        been heard only in part."""
+        deadline = self._loop.time() + LEAVE_SECONDS
+        while any(client in self.clients for client in told) and self._loop.time() < deadline:
+            await asyncio.sleep(0.005)
 
     async def _serve_metrics(self, port: int) -> None:
         self._metrics = MetricsServer(
