@@ -174,4 +174,8 @@ def _below(other: Placed, at: Tensor) -> Tensor:
 
 
 def _stored(placed: Placed) -> Tensor:
-    return torch.tensor(list(placed.stored))[None, :]
+    """The positions in its slots, `[1, slots]`."""
+    stored = placed.stored
+    if isinstance(stored, range):  # thousands of slots are common, and read in every wave
+        return torch.arange(stored.start, stored.stop)[None, :]
+    return torch.tensor(stored, dtype=torch.int64)[None, :]
