@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferlet.formats.calls import gemma
 from inferlet.formats.calls.bare import BareJson, Pythonic
@@ -59,7 +59,8 @@ def _headed(markup: Headed, template: str) -> tuple[Form, ...]:
     around = {"begin": "<｜tool▁calls▁begin｜>", "end": "<｜tool▁calls▁end｜>"}
     if "```json" in template:
         before = f"{DEEPSEEK.opener}function{DEEPSEEK.separator}{{name}}\n```json\n"
-        return (Form(before, f"\n```{DEEPSEEK.closer}", between="\n", **around),)
+        whole = Form(before, f"\n```{DEEPSEEK.closer}", between="\n", **around)
+        return whole, replace(whole, end="")  # as the template writes a single call
     before = f"{DEEPSEEK.opener}{{name}}{DEEPSEEK.separator}"
     return (Form(before, DEEPSEEK.closer, **around),)
 
