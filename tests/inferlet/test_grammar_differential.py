@@ -136,7 +136,6 @@ class Draw:
         word = self.random.choice(["anyOf", "oneOf", "oneOf", "allOf"])
         return {word: [self.schema(depth) for _ in range(self.random.randint(1, 3))]}
 
-
     def unevaluated(self, depth):
         """Schemas in place that evaluate some members or items, and a word on the others."""
         is_object = self.random.random() < 0.6
@@ -222,7 +221,8 @@ def with_a_name_twice(draw, value):
     """Readers of JSON keep the last member of a name."""
     members = [*value.items(), (draw.random.choice([*value]), draw.value(1))]
     draw.random.shuffle(members)
-    return "{%s}" % ", ".join(f"{json.dumps(name)}: {json.dumps(v)}" for name, v in members)
+    spelt = (f"{json.dumps(name)}: {json.dumps(v)}" for name, v in members)
+    return "{" + ", ".join(spelt) + "}"
 
 
 @pytest.mark.parametrize("start", range(8))

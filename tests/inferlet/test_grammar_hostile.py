@@ -152,7 +152,7 @@ def outcome(constructor, make):
             except GrammarError as error:
                 said = f"GrammarError {error}"
             os.write(writer, said.encode("utf-8", "backslashreplace")[:2000])
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a forked child must end here
             os.write(writer, f"{type(error).__name__} {error}".encode("utf-8", "replace")[:500])
         finally:
             os._exit(0)

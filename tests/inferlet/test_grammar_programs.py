@@ -25,7 +25,7 @@ def preferring(letters):
     return model
 
 
-@pytest.mark.parametrize("letters", [b"a", b'"', b"}", b"xyz\"f", b"\x80"])
+@pytest.mark.parametrize("letters", [b"a", b'"', b"}", b'xyz"f', b"\x80"])
 def test_forced_text_needs_fewer_fires_and_changes_nothing(letters):
     value = {"question": "?", "schema": SCHEMA}
     model = preferring(letters)

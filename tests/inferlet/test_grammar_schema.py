@@ -131,8 +131,15 @@ def test_a_keyword_is_enforced(schema, good, bad):
         ({"format": "color"}, "`#`: `format` 'color'"),
         ({"divisibleBy": 2}, "`divisibleBy`"),
         ({"$dynamicRef": "#a"}, "`\\$dynamicRef`"),
-        ({"$id": "http://x/a", "$dynamicRef": "#a", "$dynamicAnchor": "a", "$defs":
-          {"b": {"$id": "b", "$dynamicAnchor": "a"}}}, "`\\$dynamicRef` is not supported in a"),
+        (
+            {
+                "$id": "http://x/a",
+                "$dynamicRef": "#a",
+                "$dynamicAnchor": "a",
+                "$defs": {"b": {"$id": "b", "$dynamicAnchor": "a"}},
+            },
+            "`\\$dynamicRef` is not supported in a",
+        ),
         ({"minlength": 2}, "write `minLength`"),
         ({"unevaluatedItems": False, "contains": {}, "anyOf": [{}]}, "`unevaluatedItems`"),
         ({"type": "object", "minProperties": 2}, "`minProperties`"),

@@ -110,7 +110,11 @@ class Parser:
             return _MARKS[mark]
         found = _COUNTS.match(self.text, self.at) if mark == "{" else None
         if not found:
-            if mark == "{" and not self.dialect.has_odd_classes and _UP_TO.match(self.text, self.at):
+            if (
+                mark == "{"
+                and not self.dialect.has_odd_classes
+                and _UP_TO.match(self.text, self.at)
+            ):
                 self.fail("`{,m}`; write `{0,m}`")
             return None
         low = int(found[1])

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferlet.grammars.regex import tree
 from inferlet.grammars.schema import keywords, limits
-from inferlet.grammars.schema.emptiness import tree_of
 from inferlet.grammars.schema.document import Document, Place, escape, refuse
+from inferlet.grammars.schema.emptiness import tree_of
 from inferlet.grammars.schema.shapes import (
     ANYTHING,
     Array,

@@ -147,7 +147,9 @@ class Document:
     def resolve_dynamic(self, place: Place, keyword: str) -> Place:
         """In a document that embeds no other, the outermost anchor of a name is the only one."""
         if self._resources:
-            raise refuse(place, keyword, "is not supported in a document that embeds others by `$id`")
+            raise refuse(
+                place, keyword, "is not supported in a document that embeds others by `$id`"
+            )
         return self.resolve(place, keyword)
 
     def _pointer(self, place: Place, keyword: str, value: Any, fragment: str) -> Place:

@@ -40,7 +40,18 @@ TYPE_OF = {
 
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 APPLICATORS = frozenset(
-    ("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies")
+    (
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "dependentSchemas",
+        "dependencies",
+    )
 )
 
 # Assertions of old drafts and of well-known extensions, which nothing here enforces: refused in

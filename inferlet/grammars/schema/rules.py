@@ -95,7 +95,9 @@ class Rules:
             or shape.is_fraction
             or any(abs(b[0]) > _EXACT for b in (*bounds, (step,)))
         ):
-            raise refuse(self._multiple(), "multipleOf", "is not supported together with these limits")
+            raise refuse(
+                self._multiple(), "multipleOf", "is not supported together with these limits"
+            )
         if int(step.scaleb(max(0, -step.as_tuple().exponent))) > MAX_STEP:
             raise refuse(self._multiple(), "multipleOf", f"{step} has too many digits")
         schema: dict[str, object] = {

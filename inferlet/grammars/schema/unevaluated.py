@@ -115,9 +115,7 @@ class _Walk:
         """Ways in which a schema holds."""
         return [(both(((place, True),), need), seen) for need, seen in self.ways(place, trail)]
 
-    def _options(
-        self, place: Place, keyword: str, trail: tuple[Place, ...]
-    ) -> Iterator[list[Way]]:
+    def _options(self, place: Place, keyword: str, trail: tuple[Place, ...]) -> Iterator[list[Way]]:
         """For each choice that a keyword leaves, its ways."""
         expander = self.expander
         match keyword:
