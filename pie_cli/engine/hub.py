@@ -37,7 +37,6 @@ LEAVE_SECONDS = 2.0  # in which clients whose processes have ended may leave
 MAX_PROCESSES = 2000  # that live at once; each has some megabytes of its own
 DESCRIPTORS_EACH = 4  # of the hub, at most: a process has two, and its client one
 
-
 OnReady = Callable[[m.Ready, str], None]  # with the sandbox's description
 
 
@@ -171,12 +170,10 @@ class Hub:
             self._admission.leave(process)
             self._processes.gone(process)
             self._wait_for_idleness()
-        terminal = process.record.terminal
-        exit = terminal.exit if isinstance(terminal, c.Error) else 0
-        reason = terminal.message if isinstance(terminal, c.Error) else None
-        self._journal.info(
-            "ended", process=process.id, client=process.record.client, exit=exit, reason=reason
-        )
+        record = process.record
+        facts = {"process": record.id, "client": record.client, "exit": record.exit}
+        reason = record.terminal.message if isinstance(record.terminal, c.Error) else None
+        self._journal.info("ended", **facts, reason=reason)
 
     # ---- clients
 
@@ -313,8 +310,7 @@ class Hub:
         if not self._was_ready:
             self.clients.broadcast(progress)
             return
-        waiting = {p.client for p in self._processes.by_id.values() if p.state == "waiting"}
-        for client in waiting:
+        for client in {p.client for p in self._processes.by_id.values() if p.state == "waiting"}:
             self.tell(client, progress)
 
     def on_ready(self) -> None:

@@ -296,7 +296,7 @@ class Process:
         self.ended = True
         self.record.terminal = terminal
         self._owner.happenings.add(terminal.time, self.number, "ended")
-        self._owner.counts.ends[terminal.exit if isinstance(terminal, c.Error) else 0] += 1
+        self._owner.counts.ends[self.record.exit] += 1
         if self._timer:
             self._timer.cancel()
         if self.run.detach and not self._launched:  # its client waits for word of the launch

@@ -68,6 +68,11 @@ class Record:
         return self.messages.size + self.output.size + c.weight(value)
 
     @property
+    def exit(self) -> int:
+        """The code that `pie run` ends with; 0 while it lives."""
+        return self.terminal.exit if isinstance(self.terminal, c.Error) else 0
+
+    @property
     def missed(self) -> int:
         """How many events are kept no more."""
         return self.messages.num_missed + self.output.num_missed
