@@ -1,8 +1,10 @@
 """Files that one process sends: stored as `ID-1`, `ID-2`, … in its folder, never outside it.
 
-A file has its name once it is complete. One that cannot be stored is said to be so, and no more.
+A file has its name once it is complete; before, where the file system can, it has none at all, so
+that the kernel removes it however this process ends. One that cannot be stored is said to be so.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from ipc.errors import ProtocolError
 
 MAX_BYTES = 4 << 30  # of all files of one process
 MAX_FILES = 10_000
+_NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
 
 class FileStore:
@@ -29,6 +32,7 @@ class FileStore:
         self._hash = hashlib.sha256()
         self._size = self._received = 0
         self._is_open = False
+        self._has_name = False  # the open file
         self._error = ""
 
     @property
@@ -80,11 +84,24 @@ class FileStore:
         os.makedirs(self._folder, exist_ok=True)
         with suppress(FileNotFoundError):
             os.unlink(self._part)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = open(os.open(self._part, flags, 0o666), "wb")  # noqa: SIM115
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._folder, flags | os.O_TMPFILE, 0o666)
+            self._has_name = False
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED_FILES:
+                raise
+            flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            descriptor = os.open(self._part, flags, 0o666)
+            self._has_name = True
+        self._file = open(descriptor, "wb")  # noqa: SIM115
 
     def _finish(self) -> None:
         if self._file:
+            self._file.flush()
+            if not self._has_name:  # a link never replaces a file, a rename does
+                _give_name(self._file.fileno(), self._part)
+                self._has_name = True
             self._file.close()
             self._file = None
             os.replace(self._part, self._path)
@@ -101,5 +118,15 @@ class FileStore:
             with suppress(OSError):
                 self._file.close()
             self._file = None
-            with suppress(OSError):
-                os.unlink(self._part)
+            if self._has_name:
+                with suppress(OSError):
+                    os.unlink(self._part)
+
+
+def _give_name(descriptor: int, path: str) -> None:
+    """As linkat(2) describes it; Python follows the link only when it is relative to a folder."""
+    folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.link(str(descriptor), path, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)

@@ -47,7 +47,28 @@ def test_a_file_of_an_app_on_a_full_disk_is_said_to_be_lost_and_the_next_is_stor
     assert (tmp_path / "p-2").read_bytes() == b"abc"
 
 
-def test_a_file_never_goes_through_a_link_that_waits_for_it(tmp_path):
+@pytest.fixture(params=["unnamed", "named"])
+def unnamed_or_not(request, monkeypatch) -> str:
+    """File systems that know files without a name, and those that do not."""
+    if request.param == "named":
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # to write a folder: EISDIR
+    return request.param
+
+
+def test_half_a_file_has_no_name_where_that_can_be(tmp_path, unnamed_or_not):
+    store = FileStore(str(tmp_path), "p")
+    (tmp_path / "p-1").write_text("older")
+    store.put(m.SendFilePart(3, b"ab"), "p", 1.0)
+    parts = {"p-1"} | ({".p-1.part"} if unnamed_or_not == "named" else set())
+    assert {path.name for path in tmp_path.iterdir()} == parts
+    assert store.put(m.SendFilePart(3, b"c", whole(b"abc").sha256), "p", 1.0).error == ""
+    store.put(m.SendFilePart(3, b"ab"), "p", 1.0)
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["p-1"]
+    assert (tmp_path / "p-1").read_bytes() == b"abc"
+
+
+def test_a_file_never_goes_through_a_link_that_waits_for_it(tmp_path, unnamed_or_not):
     (tmp_path / "victim").write_text("mine")
     out = tmp_path / "out"
     out.mkdir()

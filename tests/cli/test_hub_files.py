@@ -102,14 +102,16 @@ def test_a_file_that_cannot_be_stored_is_said_so_and_the_process_goes_on(client,
 def test_an_incomplete_file_leaves_nothing(client, tmp_path):
     source = """
 import asyncio
+from inferlet import session
 from inferlet.runtime import handles
 from ipc import messages as m
 async def main(input):
     handles.current().outbox.message(m.SendFilePart(100, b"x" * 50))
+    session.send("half of it")
     await asyncio.sleep(99)
 """
     process = client.run(source, files_folder=str(tmp_path))
-    wait_until(lambda: [path.name for path in tmp_path.iterdir()] == [f".{process}-1.part"])
+    client.wait(c.Sent)
     client.say(c.Kill((process,)))
     client.end_of(process)
     wait_until(lambda: not list(tmp_path.iterdir()))
@@ -120,14 +122,16 @@ def test_a_file_that_an_ended_engine_left_incomplete_is_gone(own_engine, tmp_pat
     client = HubClient(own_engine)
     source = """
 import asyncio
+from inferlet import session
 from inferlet.runtime import handles
 from ipc import messages as m
 async def main(input):
     handles.current().outbox.message(m.SendFilePart(100, b"x" * 50))
+    session.send("half of it")
     await asyncio.sleep(99)
 """
-    process = client.run(source, files_folder=str(tmp_path / "out"))
-    wait_until(lambda: [path.name for path in tmp_path.glob("out/.*")] == [f".{process}-1.part"])
+    client.run(source, files_folder=str(tmp_path / "out"))
+    client.wait(c.Sent)
     client.close()
     own_engine.pie("stop")
     assert not list((tmp_path / "out").iterdir())
