@@ -8,6 +8,7 @@
 Rows that are overwritten stay on their old page, which the change keeps: the new rows go to a copy.
 Slots that are emptied keep theirs in the same way. So appending costs nothing, and neither does a
 change that nobody takes back. Pages come from `spare`, taken when the wave was formed.
+What a change keeps is saved and brought back together with its working set.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ipc.geometry import EMPTY, Placed, Slots
 from worker.pages import NULL_PAGE
 
 if TYPE_CHECKING:
+    from worker.swap import Saved
     from worker.working_set import WorkingSet
 
 Copies = list[tuple[int, int]]
@@ -30,7 +32,8 @@ class Change:
 
     before: Slots
     num_pages: int
-    pages: list[tuple[int, int]]  # (index, page that was there, or NULL_PAGE): one reference each
+    # (index, page that was there, or NULL_PAGE), one reference each; suspended: what that held
+    pages: list[tuple[int, int | Saved | None]]
 
 
 def write(held: WorkingSet, placed: Placed, spare: list[int]) -> Copies:
@@ -114,14 +117,10 @@ def revert(held: WorkingSet, change: Change) -> None:
         held.change = None
     if held.is_released:
         return
-    if change.pages:
-        held.own_table()
-    for index, page in change.pages:
-        missing = index + 1 - len(held.pages)
-        if missing > 0:
-            held.pages.extend([NULL_PAGE] * missing)
-        _give_up(held, [held.pages[index]])
-        held.pages[index] = page
+    if held.saved is None:
+        _put_back(held, change)
+    else:
+        _put_back_saved(held, change)
     change.pages = []
     _keep(held, change)
     before = change.before
@@ -129,10 +128,30 @@ def revert(held: WorkingSet, change: Change) -> None:
     held.truncate(before.extent)
 
 
+def _put_back(held: WorkingSet, change: Change) -> None:
+    table = held.own_table() if change.pages else held.pages
+    for index, page in change.pages:
+        table.extend([NULL_PAGE] * (index + 1 - len(table)))
+        _give_up(held, [table[index]])
+        table[index] = page
+
+
+def _put_back_saved(held: WorkingSet, change: Change) -> None:
+    for index, saved in change.pages:
+        place = index - held.own_start
+        held.saved.extend([None] * (place + 1 - len(held.saved)))
+        held.swap.release([held.saved[place]])
+        held.saved[place] = saved
+
+
 def forget(held: WorkingSet, change: Change) -> None:
     """The change is for good."""
     if change.pages:
-        _give_up(held, [page for _, page in change.pages])
+        kept = [page for _, page in change.pages]
+        if held.saved is None:
+            _give_up(held, kept)
+        else:
+            held.swap.release(kept)
         change.pages = []
         _keep(held, change)
 
@@ -142,6 +161,31 @@ def release(held: WorkingSet) -> None:
     for change in held.changes[:]:
         forget(held, change)
     held.change = None
+
+
+# ---- a suspended working set: called while it still, or again, has pages of its own
+
+
+def kept(held: WorkingSet) -> list[int | Saved]:
+    """What its changes keep: pages, or what is saved of them."""
+    pages = [page for change in held.changes for _, page in change.pages]
+    return [page for page in pages if page is not None and page != NULL_PAGE]
+
+
+def suspend(held: WorkingSet) -> None:
+    for change in held.changes:
+        pages = [page for _, page in change.pages]
+        saved = held.swap.save(pages, 0)
+        _give_up(held, pages)
+        change.pages = [(index, one) for (index, _), one in zip(change.pages, saved)]
+
+
+def restore(held: WorkingSet) -> None:
+    for change in held.changes:
+        saved = [one for _, one in change.pages]
+        pages = held.swap.bring_back(saved, held.account)
+        held.swap.release(saved)
+        change.pages = [(index, page) for (index, _), page in zip(change.pages, pages)]
 
 
 def _set_slots(held: WorkingSet, slots: Slots) -> None:

@@ -81,8 +81,8 @@ class WorkingSet:
     @property
     def held_pages(self) -> list[int]:
         """Every page that it refers to itself, once for each reference."""
-        kept = [page for change in self.changes for _, page in change.pages]
-        return [page for page in (*self.pages[self.own_start :], *kept) if page != NULL_PAGE]
+        own = [page for page in self.pages[self.own_start :] if page != NULL_PAGE]
+        return own + changes.kept(self) if self.saved is None else []
 
     @property
     def holdings(self) -> set[int | Saved]:
@@ -93,20 +93,27 @@ class WorkingSet:
     @property
     def absent(self) -> list[Saved]:
         """What must come back before it can run."""
-        asleep = trunk.sleeping(self.trunk) if self.saved is not None else []
-        own = [one for one in self.saved or () if one is not None]
-        return [one for user in asleep for one in user.saved] + own
+        if self.saved is None:
+            return []
+        asleep = trunk.sleeping(self.trunk)
+        return [one for user in asleep for one in user.saved] + self.own_saved
+
+    @property
+    def own_saved(self) -> list[Saved]:
+        """What is saved of the pages that it held itself, once for each reference."""
+        if self.saved is None:
+            return []
+        return [one for one in self.saved if one is not None] + changes.kept(self)
 
     @property
     def pages_to_save(self) -> int:
         """How much room in host memory it takes to suspend it."""
-        own = self.pages[self.own_start :]
-        return len(own) - own.count(NULL_PAGE) + trunk.unsaved_pages(self.trunk)
+        return len(self.held_pages) + trunk.unsaved_pages(self.trunk)
 
     @property
     def may_be_suspended(self) -> bool:
-        """Not while a pass is placed, or could be undone by pages."""
-        return self.change is None and not self.changes
+        """Not while a pass is placed."""
+        return self.change is None
 
     def has_room(self, rows: int) -> bool:
         """Whether the page that is written next is there and nobody else's: for most decodes."""
@@ -267,6 +274,7 @@ class WorkingSet:
         trunk.add_asleep(self.trunk, swap)
         self.saved, self.swap = swap.save(own, num_full - self.own_start), swap
         self.pool.release([page for page in own if page != NULL_PAGE])
+        changes.suspend(self)
         trunk.remove_awake(self.trunk)
         self.pages, self.shares_table = array("i"), False
 
@@ -284,6 +292,7 @@ class WorkingSet:
         trunk.add_awake(self.trunk)
         trunk.remove_asleep(self.trunk, self.swap)
         self.swap.release(self.saved)
+        changes.restore(self)
         self.saved = None
         parts = [*reversed([user.pages for user in trunk.lineage(self.trunk)]), own]
         self.pages = array("i", chain.from_iterable(parts))
@@ -322,5 +331,4 @@ def saved_references(sets: Iterable[WorkingSet]) -> list[Sequence[Saved]]:
     """Likewise, of what is saved."""
     sets = list(sets)
     trunks = trunk.distinct(held.trunk for held in sets)
-    own = [[one for one in held.saved if one is not None] for held in sets if held.saved]
-    return own + [user.saved for user in trunks]
+    return [held.own_saved for held in sets] + [user.saved for user in trunks]

@@ -19,7 +19,7 @@ from inferlet import (
 )
 from inferlet.testing import Client, run_with
 from tests.worker import sdk_hub
-from worker import working_set
+from worker import changes, working_set
 from worker.eta.executor import CompiledProgram
 from worker.model.tiny import TinyModel
 from worker.pages import NULL_PAGE
@@ -168,12 +168,71 @@ def test_explicit_sets_show_under_pressure_what_they_show_alone(monkeypatch):
     monkeypatch.setattr(working_set.WorkingSet, "suspend", watched)
     seeds = list(range(6))
     alone = [run(crowd, [seed])[0][0] for seed in seeds]
-    changes = {"tenure_waves": 2, "idle_waves": 1, "prefix_cache": False}
+    small = {"tenure_waves": 2, "idle_waves": 1, "prefix_cache": False}
     for overlap in (False, True):
         suspended.clear()
-        seen, _ = run(crowd, seeds, num_pages=11, overlap=overlap, changes=changes)
+        seen, _ = run(crowd, seeds, num_pages=11, overlap=overlap, changes=small)
         assert seen == alone
         assert True in suspended and False in suspended, "with holes, and without"
+
+
+async def overwriting_run(case: dict) -> list:
+    """A run that overwrites slots 0, 4, … of twenty, stopped after `stop` fires of up to five. In its
+    first callback, another sequence wants nearly all pages."""
+    ws, pipe, other, own = WorkingSet(), Pipeline(), WorkingSet(), Pipeline()
+    fwd, result = placing(ws, list(range(1, 21)), list(range(20)), 20)
+    pipe.submit(fwd)
+    await result
+    at, token, slot = Channel.from_([0], dtype.u32), Channel.from_([5]), Channel([1], dtype.u32)
+    over, count = ForwardPass(), 0
+    over.embed(token)
+    over.state([ws], StateGeometry(positions=slot, slots=slot, kv_len=[20]))
+
+    @over.prologue
+    def _():
+        here = at.take()
+        slot.put(here)
+        at.put(here + 4)
+
+    @over.epilogue
+    def _():
+        best = reduce_argmax(intrinsics.output(0, "logits"))
+        token.put(best)
+        return best
+
+    async def on_token(_) -> bool:
+        nonlocal count
+        count += 1
+        if count == 1 and case["pressed"]:
+            fwd, result = folding(other, [3] * 36)
+            own.submit(fwd)
+            await result
+        return count < case["stop"]
+
+    await pipe.run_ahead(over, 5, on_token)
+    seen = []
+    for slots, fold in (([20], None), ([21], ALL)):
+        fwd, result = placing(ws, [9], slots, slots[0] + 1, fold)
+        pipe.submit(fwd)
+        seen.append((await result).tolist())
+    return [count, seen, ws.folded()]
+
+
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_a_run_that_can_be_undone_is_suspended_with_what_it_has_overwritten(monkeypatch, stop):
+    suspended, suspend = [], changes.suspend
+
+    def watched(held):
+        suspended.append(len(changes.kept(held)))
+        suspend(held)
+
+    monkeypatch.setattr(changes, "suspend", watched)
+    wanted, _ = run(overwriting_run, {"pressed": False, "stop": stop})
+    assert wanted[0] == stop and not suspended
+    small = {"memory_grace": 0.2, "prefix_cache": False, "idle_waves": 0}
+    got, _ = run(overwriting_run, {"pressed": True, "stop": stop}, num_pages=12, changes=small)
+    assert got == wanted
+    assert max(suspended) > 1, "nothing that a fire had overwritten was suspended"
 
 
 # ---- reservations
