@@ -255,7 +255,11 @@ class FilesClosed(_Message, tag=7):
     """The client has closed its end for good, and all its files were given."""
 
 
-ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart | FilesClosed
+class Leave(_Message, tag=8):
+    """The engine is leaving: `main` is cancelled, and is killed unless it ends within seconds."""
+
+
+ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart | FilesClosed | Leave
 
 
 class Send(_Message, tag=1):

@@ -50,7 +50,7 @@ def serve(
     from pie_cli.connection import EngineLost
     from pie_cli.engine.daemon import serve as serve_engine
     from pie_cli.engine.daemon import take_lock
-    from pie_cli.engine.hub import HubOptions
+    from pie_cli.engine.options import HubOptions
     from pie_cli.engine.worker_process import WorkerOptions
     from pie_cli.models import resolve
     from pie_cli.starting import enter_environment, prepare

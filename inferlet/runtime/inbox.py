@@ -12,12 +12,15 @@ class Inbox:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def on_frame(self, kind: int, body: bytes) -> None:
+    def on_frame(self, kind: int, body: bytes) -> bool:
+        """False when the engine is leaving, and the process is to do so too."""
         if kind == frames.ENGINE:
             for event in codec.decode_events(body):
                 self._on_event(event)
-        else:
-            self._on_message(codec.decode_to_inferlet(body))
+            return True
+        message = codec.decode_to_inferlet(body)
+        self._on_message(message)
+        return not isinstance(message, m.Leave)
 
     def _on_event(self, event: m.Event) -> None:
         runtime = self._runtime

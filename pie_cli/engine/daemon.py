@@ -16,8 +16,9 @@ import msgspec
 
 from ipc.types import Limits
 from pie_cli import cards, settings
-from pie_cli.engine.hub import Hub, HubOptions, OnReady
+from pie_cli.engine.hub import Hub, OnReady
 from pie_cli.engine.journal import Journal
+from pie_cli.engine.options import HubOptions
 from pie_cli.engine.parts import EngineEnd
 from pie_cli.engine.worker_process import WorkerOptions
 

@@ -7,13 +7,11 @@ inferlets and the worker say to each other.
 import asyncio
 import resource
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 
 from ipc import client as c
 from ipc import messages as m
 from ipc.codec import PROTOCOL_VERSION
 from ipc.errors import ErrorCode, Failure
-from ipc.types import Limits
 from pie_cli import settings
 from pie_cli.engine import endings
 from pie_cli.engine.admission import Admission, attached_size
@@ -24,35 +22,22 @@ from pie_cli.engine.journal import Journal
 from pie_cli.engine.launcher import Exit, Launched, Launcher, LaunchError
 from pie_cli.engine.limits import LimitRefused, lowered
 from pie_cli.engine.metrics import Counts, MetricsServer, text_of
+from pie_cli.engine.options import HubOptions
 from pie_cli.engine.parts import EngineEnd, PartOptions, Parts
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes, is_name
 from pie_cli.engine.reports import Reports
 from pie_cli.engine.requests import Requests
-from pie_cli.engine.worker_process import WorkerOptions, WorkerProcess
+from pie_cli.engine.worker_process import WorkerProcess
 
 FIRST_CLIENT_SECONDS = 60.0  # that an engine waits for its first client, at least
+LAST_THINGS_SECONDS = 5.0  # that processes have for what they do at their end
 FAREWELL_SECONDS = 0.2  # in which inferlets may hear that the worker is lost
 LEAVE_SECONDS = 2.0  # in which clients whose processes have ended may leave
 MAX_PROCESSES = 2000  # that live at once; each has some megabytes of its own
 DESCRIPTORS_EACH = 4  # of the hub, at most: a process has two, and its client one
 
 OnReady = Callable[[m.Ready, str], None]  # with the sandbox's description
-
-
-@dataclass(frozen=True)
-class HubOptions:
-    """What an engine is started with."""
-
-    worker: WorkerOptions
-    hub_address: str
-    worker_address: str
-    log_path: str
-    sandbox: str  # "auto" | "full" | "none"
-    keep_alive: float | None  # seconds without a process; None: for ever
-    limits: Limits = field(default_factory=Limits)  # of each process
-    metrics_port: int | None = None  # on loopback; 0: any
-    files_folder: str = ""  # of files of apps, unless their launch names another; "": the home's
 
 
 class Hub:
@@ -65,7 +50,7 @@ class Hub:
         self.end: asyncio.Future[EngineEnd] = self._loop.create_future()
         self._progress = c.Progress(0.0, "starting")
         self._idle: asyncio.TimerHandle | None = None
-        self._had_client = self._was_ready = False
+        self._had_client = self._was_ready = self._is_hurried = False
         self._tasks: set[asyncio.Task] = set()
         self._processes = Processes(
             Ids(str(settings.home() / ".last-process"), str(settings.run_folder() / ".names"))
@@ -101,8 +86,11 @@ class Hub:
         return self._parts.launcher
 
     def stop(self, end: EngineEnd = EngineEnd()) -> None:
-        """Let the engine leave; `close` does the work. The first reason counts."""
-        if not self.end.done():
+        """Let the engine leave; `close` does the work. The first reason counts; who says it again
+        is in a hurry."""
+        if self.end.done():
+            self._is_hurried = True
+        else:
             self.end.set_result(end)
 
     async def close(self) -> None:
@@ -110,6 +98,11 @@ class Hub:
         end = self.end.result()
         self._parts.cancel()
         self._admission.close()
+        told = {process.client for process in self._processes.by_id.values()}
+        if not end.failure:
+            for process in list(self._processes.by_id.values()):
+                process.leave()
+            await self._until(lambda: not self._processes.by_id, LAST_THINGS_SECONDS)
         if self._metrics:
             self._metrics.close()
         if end.failure:
@@ -117,7 +110,6 @@ class Hub:
             failure = Failure(ErrorCode.WORKER_LOST, end.failure)
             for process in self._processes.by_number.values():
                 process.write_message(m.Engine(failure))
-        told = {process.client for process in self._processes.by_id.values()}
         for process in list(self._processes.by_id.values()):
             process.fail(endings.stopped())
         for task in self._tasks:
@@ -125,17 +117,17 @@ class Hub:
         if end.failure:
             await asyncio.sleep(FAREWELL_SECONDS)
         await self._parts.close_launcher()
-        await self._until_left(told)
+        # A ZeroMQ peer that is gone may have been heard only in part.
+        await self._until(lambda: not any(client in self.clients for client in told), LEAVE_SECONDS)
         for process in self._processes.by_number.values():
             process.close()
         self.clients.close()
         await self._parts.close_worker()
 
-    async def _until_left(self, told: set[Client]) -> None:
-        """Stay while clients read how their processes ended: a ZeroMQ peer that is gone may have
-        been heard only in part."""
-        deadline = self._loop.time() + LEAVE_SECONDS
-        while any(client in self.clients for client in told) and self._loop.time() < deadline:
+    async def _until(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """Wait for it, or for so long, or until somebody is in a hurry."""
+        deadline = self._loop.time() + seconds
+        while not is_done() and not self._is_hurried and self._loop.time() < deadline:
             await asyncio.sleep(0.005)
 
     async def _serve_metrics(self, port: int) -> None:
@@ -178,8 +170,8 @@ class Hub:
     # ---- clients
 
     def _on_client(self, client: Client, message: c.FromClient) -> None:
-        if self.end.done():  # no answer: the client starts the next engine once this one is gone
-            return
+        if self.end.done() and isinstance(message, (c.Hello, c.Run)):
+            return  # no answer: the client starts the next engine once this one is gone
         if self._requests.handle(client, message):
             return
         match message:

@@ -69,6 +69,7 @@ class Process:
         self.has_state = False  # in the worker
         self._waits_for_worker = False  # not read until there is one
         self._ending: Ending | None = None  # why it is being killed
+        self._was_asked_to_leave = False
         self._output = Meter(limits.output)
         self._store = FileStore(run.files_folder or owner.files_folder, self.id)
         self._launched: Launched | None = None
@@ -115,6 +116,13 @@ class Process:
             self._kill()
         else:
             self.fail(ending)
+
+    def leave(self) -> None:
+        """Ask it to end `main`, since the engine leaves."""
+        self._was_asked_to_leave = True
+        self.write_message(m.Leave())
+        if not self._launched:
+            self.fail(endings.stopped())
 
     def fail(self, ending: Ending) -> None:
         """Tell of the end now, whatever becomes of the process."""
@@ -254,6 +262,8 @@ class Process:
                 self._feed()
             case m.Returned(value):
                 self._finish(c.Returned(self.id, now, value))
+            case m.Raised("CancelledError") if self._was_asked_to_leave:
+                self.fail(endings.stopped())
             case m.Raised():
                 self.fail(endings.of_raised(message, self.limits))
 

@@ -17,7 +17,7 @@ from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes
 
 if TYPE_CHECKING:
-    from pie_cli.engine.hub import HubOptions
+    from pie_cli.engine.options import HubOptions
 
 _TICK = os.sysconf("SC_CLK_TCK")
 

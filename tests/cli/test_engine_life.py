@@ -244,7 +244,7 @@ def test_a_long_home_still_has_sockets_that_fit(own_engine, tmp_path):
 SPIN = """
 from inferlet import session
 def main(input):
-    session.send("spinning")
+    print("spinning", flush=True)
     while True:
         pass
 """
@@ -266,6 +266,40 @@ def test_a_signal_ends_a_busy_engine_and_leaves_nothing(own_engine, number):
     assert own_engine.card() is None
     names = {path.name for path in own_engine.home.glob("run/*/*")}
     assert names == {"lock", "start.lock"}
+
+
+LAST_THINGS = """
+import asyncio
+from inferlet import session
+async def main(input):
+    print("waiting")
+    try:
+        await session.receive()
+    except asyncio.CancelledError:
+        await asyncio.sleep(0.2)
+        return "saved"
+"""
+
+
+def test_what_runs_may_do_its_last_things_when_the_engine_is_stopped(own_engine):
+    own_engine.run(HELLO)
+    waiting = own_engine.start("run", own_engine.write(LAST_THINGS), "--no-stdin")
+    assert waiting.stderr.readline() == "waiting\n"
+    assert own_engine.pie("stop").returncode == 0
+    assert waiting.wait(timeout=SECONDS) == 0
+    assert waiting.communicate()[0] == '"saved"\n'
+
+
+def test_a_second_stop_waits_for_nobody(own_engine):
+    own_engine.run(HELLO)
+    busy = own_engine.start("run", own_engine.write(SPIN), "--no-stdin")
+    assert busy.stderr.readline() == "spinning\n"
+    hub = own_engine.card()["pid"]
+    os.kill(hub, signal.SIGTERM)
+    wait_until(lambda: own_engine.card() is None)
+    os.kill(hub, signal.SIGTERM)
+    assert busy.wait(timeout=SECONDS) == 137
+    wait_until(lambda: is_gone(hub))
 
 
 def test_the_log_has_a_line_an_event_with_time_process_and_client(own_engine):

@@ -36,7 +36,7 @@ ENGINE = EngineInfo(1, 32, 100)
 TO_INFERLET = [
     m.Launch("p1", "app.py", "x", {"b": "y"}, "{}", {"f": b"1"}, MODEL, ENGINE),
     m.Inbox(False, "hi"), m.InboxClosed(), m.Engine(Failure(ErrorCode.WORKER_LOST, "gone")),
-    m.SentTo("full"), m.FilePart(3, b"abc"), m.FilesClosed(),
+    m.SentTo("full"), m.FilePart(3, b"abc"), m.FilesClosed(), m.Leave(),
 ]  # fmt: skip
 FROM_INFERLET = [
     m.Send(True, "{}"), m.Receiving(), m.Output("stdout", "x"), m.Returned("null"),
