@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ipc import client as c
@@ -79,7 +78,7 @@ class Vllm:
         with log.open("wb") as output:  # libraries talk
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True,
-                cwd=Path(__file__).resolve().parent.parent,
+                cwd=settings.ROOT, env=settings.program_environment(),
             )  # fmt: skip
         self._answer()
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
+from pie_cli import settings
 from pie_cli.output import error, is_animated, table
 
 app = typer.Typer(help="The models that pie can run.", no_args_is_help=True)
@@ -68,8 +69,9 @@ def ask_store(verb: str, subject: str | None = None, *options: str) -> Any:
 @contextmanager
 def _store_process(command: list[str]) -> Iterator[Any]:
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    ) as process:
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        env=settings.program_environment(),
+    ) as process:  # fmt: skip
         try:
             yield process
         except BaseException:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from pie_cli import settings
 from pie_cli.output import note
 from pie_cli.usage import UsageError
 
-_ROOT = Path(__file__).resolve().parent.parent
 #: An app of such a name could not be imported by its test.
 _TAKEN = set(sys.stdlib_module_names) | {"inferlet", "numpy", "pytest", "conftest"}
 
@@ -131,5 +131,5 @@ def _python() -> str:
     try:
         metadata.distribution("pie")
     except metadata.PackageNotFoundError:  # in a clone
-        return f"PYTHONPATH={_ROOT} {sys.executable}"
+        return f"PYTHONPATH={settings.ROOT} {sys.executable}"
     return sys.executable

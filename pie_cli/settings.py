@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pie_cli.usage import UsageError
 
+ROOT = Path(__file__).resolve().parent.parent  # the folder of all packages
 KEPT_LOGS = 20  # for each model
 _MAX_SOCKET_PATH = 107  # bytes, of the kernel's sockaddr_un
 _LONGEST_SOCKET = "worker.sock"
@@ -132,6 +133,11 @@ def engine_folders() -> list[EngineFolder]:
         return [EngineFolder(path) for path in sorted(run_folder().iterdir()) if path.is_dir()]
     except OSError:
         return []
+
+
+def program_environment() -> dict[str, str]:
+    """What pie's other programs are started with, so that they find pie itself anywhere."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def new_log(model: str) -> Path:

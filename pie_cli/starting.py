@@ -16,7 +16,6 @@ from pie_cli.connection import Connection, EngineLost, connect
 CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
 FAILED = 3  # the daemon's exit code when the last line of its log says why
 _POLL_SECONDS = 0.01
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 def find_engine(model: str | None) -> Connection | None:
@@ -86,7 +85,7 @@ def _start(
     command += ["--sandbox", config.value("engine.sandbox")]
     with log.open("ab") as output:
         daemon = subprocess.Popen(
-            command, cwd=_ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=output,
+            command, cwd=settings.ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=output,
             stderr=output,
             start_new_session=True,  # it outlives this run, and its terminal
         )  # fmt: skip
@@ -107,13 +106,13 @@ def _start(
 
 def environment() -> dict[str, str]:
     """What the engine's processes see: this environment, with paths that hold anywhere."""
-    return {**os.environ, "PYTHONPATH": str(_ROOT), "PIE_HOME": str(settings.home())}
+    return {**settings.program_environment(), "PIE_HOME": str(settings.home())}
 
 
 def enter_environment() -> None:
     """The same for this process, which is to become the engine."""
     os.environ.update(environment())
-    os.chdir(_ROOT)
+    os.chdir(settings.ROOT)
 
 
 def last_words(log: Path) -> str:
