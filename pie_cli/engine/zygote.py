@@ -217,6 +217,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str], import_root: str) -> None:
     """Load, prepare the confinement, and serve. `import_root` is the folder of our packages."""
     options = parse(arguments)
+    parent = os.getppid()
     os.chdir("/")
     calls.close_all_but({options.control})
     null_stdio()
@@ -229,6 +230,8 @@ def main(arguments: list[str], import_root: str) -> None:
     gc.disable()
     gc.freeze()  # a full collection in a child would touch, and so copy, every shared page
     first = confinement.prepare_parent()
+    with contextlib.suppress(OSError):  # it has ended: then the socket is at its end
+        calls.end_with(parent)  # the end of the socket does not reach one that is stopped
     link = socket.socket(fileno=options.control)
     link.setblocking(True)
     with contextlib.suppress(ConnectionError):  # the launcher is gone

@@ -60,10 +60,15 @@ def die_with(parent: int) -> None:
 
     `parent` is 0 when it is outside our pid namespace.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with(parent)
     _prctl(_PR_SET_DUMPABLE, 0)
-    if os.getppid() != parent:  # it ended before the first call
-        raise OSError("the zygote has ended")
+
+
+def end_with(parent: int) -> None:
+    """Be killed when `parent` ends, also while stopped. A change of user or rights forgets it."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        raise OSError("the parent process has ended")
 
 
 def close_all_but(keep: set[int]) -> None:

@@ -61,7 +61,10 @@ class Run:
 
     def inner_pid(self) -> int:
         """What its app calls itself, once it says so."""
-        found = wait_until(lambda: re.search(r"^here (\d+)$", self.err.read_text(), re.M))
+        with suppress(AssertionError):
+            wait_until(lambda: re.search(r"^here \d+$", self.err.read_text(), re.M))
+        found = re.search(r"^here (\d+)$", self.err.read_text(), re.M)
+        assert found, self.err.read_text()
         return int(found[1])
 
     def end(self) -> tuple[int, str, str]:
@@ -101,14 +104,19 @@ class FaultyEngine:
         done = self.engine.run(HELLO, "--no-stdin")
         assert (done.returncode, done.stdout) == (0, '"hello"\n'), done.stderr
 
-    def run(self, source: str, *words: object, name: str = "victim", **options) -> Run:
-        app = self.engine.write(source, f"{name}.py")
+    def run(self, source: str, *words: object, name: str | None = "victim", **options) -> Run:
+        """`pie run` of a source text, as a process of that name."""
+        app = self.engine.write(source, f"{name or 'many'}.py")
+        named = ("--name", name) if name else ()
+        words = ("run", app, "--no-stdin", "--client", "me", *named, *words)
+        return self.run_words(*words, **options)
+
+    def run_words(self, *words: object, **options) -> Run:
         folder = self.home / "outputs" / f"{self._num_points}-{len(self.runs)}"
-        words = ("run", app, "--no-stdin", "--client", "me", "--name", name, *words)
         self.runs.append(Run(self.engine, folder, words, **options))
         return self.runs[-1]
 
-    def pid_of(self, part: str, run: Run) -> int:
+    def pid_of(self, part: str, run: Run | None = None) -> int:
         """The process of a part, once there is one."""
         match part:
             case "client":
@@ -118,11 +126,16 @@ class FaultyEngine:
             case "worker" | "zygote":
                 return wait_until(lambda: self._engine_pid(part))
             case "inferlet":
-                return pid_of_inferlet(self.pid_of("zygote", run), run.inner_pid())
+                return self.inferlet(run.inner_pid())
             case "spare":
-                taken = pid_of_inferlet(self.pid_of("zygote", run), run.inner_pid())
-                return max(set(self.spares()) - {taken})
+                return max(set(self.spares()) - {self.inferlet(run.inner_pid())})
+            case "first":
+                return next(pid for pid in children(self.pid_of("zygote")) if not is_forked(pid))
         raise LookupError(part)
+
+    def inferlet(self, inner: int) -> int:
+        """The process that calls itself `inner`."""
+        return pid_of_inferlet(self.pid_of("zygote"), inner)
 
     def _engine_pid(self, part: str) -> int | None:
         word = {"worker": "fault_worker", "zygote": "--control"}[part]
@@ -137,7 +150,7 @@ class FaultyEngine:
         return sorted(pid for pid in children(zygote) if is_forked(pid)) if zygote else []
 
     def kill(self, part: str, pid: int, number: int = signal.SIGKILL) -> None:
-        self._deaths += part in ("worker", "zygote")
+        self._deaths += part in ("worker", "zygote", "first")
         os.kill(pid, number)
 
     # ---- after it
