@@ -5,18 +5,15 @@ type; a tag is never reused. No command to the worker has a reply: a failure nam
 
     inferlet -> worker   Command       (the hub relays the bytes)
     worker -> inferlet   Event
-    inferlet <-> hub     FromInferlet / ToInferlet
+    inferlet <-> hub     FromInferlet / ToInferlet   (process_messages.py)
     hub -> worker        Control       (part 0 of a link message, see transport.py)
 """
 
 import msgspec
 
 from ipc.errors import Failure
+from ipc.process_messages import *  # noqa: F403 - one name for all messages
 from ipc.types import EngineInfo, Limits, ModelInfo, PassSpec, TensorType
-
-
-MAX_FILE = 256 << 20  # bytes, a file sent to or from a process
-FILE_PART = 256 << 10  # bytes of a file in one message
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -201,129 +198,6 @@ class Goodbye(_Message, tag=4):
 
 
 Event = Fired | Cells | Failed | Goodbye
-
-# ---- hub <-> inferlet. A frame's first byte says which side of the hub it is for (frames.py).
-
-
-class Launch(_Message, tag=1):
-    """First frame to an inferlet: all that it needs to run."""
-
-    process: str
-    app: str  # file name as users see it in tracebacks
-    source: str
-    modules: dict[str, str]  # module name -> source, importable beside the app
-    input: str  # JSON object
-    files: dict[str, bytes]
-    model: ModelInfo
-    engine: EngineInfo
-
-
-class Inbox(_Message, tag=2):
-    """One message for `session.receive`: text as it is, JSON as JSON text."""
-
-    is_json: bool
-    text: str
-
-
-class InboxClosed(_Message, tag=3):
-    """The client has closed its end for good."""
-
-
-class Engine(_Message, tag=4):
-    """The worker is gone: every pending await fails with this."""
-
-    failure: Failure
-
-
-class SentTo(_Message, tag=5):
-    """Answer to SendTo: "" when the message is in the other's inbox, else why it is not.
-
-    `outcome`: "", "unknown" (no such live process), "other client", "full".
-    """
-
-    outcome: str
-
-
-class FilePart(_Message, tag=6):
-    """A part of a file that the app asked for; the parts make up `size` bytes."""
-
-    size: int
-    data: bytes
-
-
-class FilesClosed(_Message, tag=7):
-    """The client has closed its end for good, and all its files were given."""
-
-
-class Leave(_Message, tag=8):
-    """The engine is leaving: `main` is cancelled, and is killed unless it ends within seconds."""
-
-
-ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart | FilesClosed | Leave
-
-
-class Send(_Message, tag=1):
-    """`session.send`: text, or JSON text."""
-
-    is_json: bool
-    text: str
-
-
-class Receiving(_Message, tag=2):
-    """The app asks for messages for the first time: the client may now read its stdin."""
-
-
-class Output(_Message, tag=3):
-    """What the app printed. `stream`: "stdout" | "stderr"."""
-
-    stream: str
-    text: str
-
-
-class Returned(_Message, tag=4):
-    """Terminal: the value of `main` as JSON text."""
-
-    value: str
-
-
-class Raised(_Message, tag=5):
-    """Terminal: the error that ended `main`. `traceback` holds the user's own frames only."""
-
-    error: str  # the exception's type
-    message: str
-    traceback: str
-    limit: str = ""  # the limit whose breach it reports, by its key
-
-
-class SendTo(_Message, tag=6):
-    """`session.send_to`: for the inbox of another process. Answered by SentTo, in order."""
-
-    process: str
-    is_json: bool
-    text: str
-
-
-class Received(_Message, tag=7):
-    """The app has received `count` more messages of its inbox."""
-
-    count: int
-
-
-class SendFilePart(_Message, tag=8):
-    """`session.send_file`: a part of a file; parts of one file follow one another."""
-
-    size: int  # of the whole file
-    data: bytes
-    sha256: bytes = b""  # of the whole file, with its last part
-
-
-class ReceivingFile(_Message, tag=9):
-    """The app waits for one more file."""
-
-
-FromInferlet = (
-    Send | Receiving | Output | Returned | Raised | SendTo | Received | SendFilePart | ReceivingFile
-)
 
 # ---- hub -> worker
 
