@@ -133,7 +133,7 @@ class Execution:
 
     def _outputs(self, row: int, tokens: list[int], mask: list | None) -> dict[str, Array]:
         if tokens[row] < 0:  # an absent row's outputs are zeros
-            return {name: np.zeros_like(v) for name, v in self._worker.outputs_after([]).items()}
+            return self._worker.absent_outputs()
         lane = next(lane for lane, end in enumerate(self.indptr[1:]) if row < end)
         placed = self.placed[lane]
         at = list(placed.rows).index(row)

@@ -261,13 +261,32 @@ class FakeWorker:
 
     def outputs_after(self, tokens: list[int]) -> dict[str, Array]:
         """Each output of one row; tokens of absent rows are not in `tokens`."""
-        made = self._model(list(tokens))
-        logits = np.asarray(made, np.float32)
-        if logits.ndim == 0:
-            logits = np.zeros(self.info.output_vocab_size, np.float32)
-            logits[int(made)] = PEAK
-        hidden = np.resize(logits, self.info.width)
-        return {"logits": logits, "hidden": hidden}
+        logits = _logits(self._model(list(tokens)), self.info.output_vocab_size)
+        return {"logits": logits, "hidden": np.resize(logits, self.info.width)}
+
+    def absent_outputs(self) -> dict[str, Array]:
+        """Each output of an absent row, which no model sees."""
+        size, width = self.info.output_vocab_size, self.info.width
+        return {"logits": np.zeros(size, np.float32), "hidden": np.zeros(width, np.float32)}
+
+
+def _logits(made: Array | int, size: int) -> Array:
+    """Logits from what the test's model gave: these, or an id. ValueError for anything else."""
+    what = np.asarray(made)
+    if what.shape == (size,) and what.dtype.kind in "fiu":
+        return what.astype(np.float32)
+    is_id = what.ndim == 0 and what.dtype.kind in "iu"
+    if is_id and 0 <= what < size:
+        logits = np.zeros(size, np.float32)
+        logits[what] = PEAK
+        return logits
+    if is_id:
+        gave = f"token id {made}; ids are 0 to {size - 1}"
+    elif what.ndim and what.dtype.kind in "fiu":
+        gave = f"logits of shape {list(what.shape)}; they have shape [{size}]"
+    else:
+        gave = f"{made!r:.80}; it gives f32 logits [{size}], or the next token's id, an int"
+    raise ValueError(f"the test's model gave {gave}")
 
 
 def _bytes(array: Array) -> bytes:

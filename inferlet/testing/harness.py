@@ -5,9 +5,10 @@ value = testing.run(main, {"prompt": "hi"}, model=lambda tokens: 7)
 """
 
 import asyncio
+import contextlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -110,6 +111,30 @@ class Hub:
         self._inbox = Inbox(self.runtime)
         self._is_delivering = False
         self._cells_first = cells_first
+        self._main: asyncio.Task | None = None  # ends when the engine breaks
+        self._failure: Exception | None = None  # of the test's model, or of the engine itself
+
+    @contextlib.contextmanager
+    def failing_with_the_engine(self) -> Iterator[None]:
+        """Raises what broke the engine, in the task that would wait for it for ever."""
+        self._main = asyncio.current_task()
+        try:
+            yield
+        except BaseException:
+            if self._failure is None:
+                raise
+            self._main.uncancel()
+            raise self._failure from None
+        if self._failure is not None:
+            raise self._failure
+
+    def _break(self, error: Exception) -> None:
+        """A model that raised ends the test: nothing would settle the fires that wait for it."""
+        if self._main is None:
+            raise error
+        self._failure = error
+        if self._main is not asyncio.current_task():
+            self._main.cancel()
 
     def to_inferlet(self, message: m.ToInferlet) -> None:
         """A message of the hub, as bytes."""
@@ -125,12 +150,20 @@ class Hub:
         for kind, body in self._reader.feed(data):
             if kind == frames.ENGINE:
                 self.num_frames += 1
-                for command in codec.decode_commands(body):
-                    self.commands.append(command)
-                    self.worker.do(command)
-                self._deliver_later()
+                self._do(codec.decode_commands(body))
             else:
                 self._on_message(codec.decode_from_inferlet(body))
+
+    def _do(self, commands: Sequence[m.Command]) -> None:
+        for command in commands:
+            self.commands.append(command)
+            if self._failure is not None:
+                continue
+            try:
+                self.worker.do(command)
+            except Exception as error:  # noqa: BLE001 - the test's own model may raise anything
+                self._break(error)
+        self._deliver_later()
 
     def _queue(self, event: m.Event) -> None:
         is_ahead = self._cells_first and isinstance(event, m.Cells)
@@ -207,15 +240,16 @@ async def run_with(hub: Hub, main: Callable[..., Any], input: Any = None) -> Any
 
 
 async def _live(hub: Hub, main: Callable[..., Any], input: Any) -> Any:
-    try:
-        value = main({} if input is None else input) if _takes_input(main) else main()
-        if inspect.isawaitable(value):
-            value = await value
-        return json.loads(json.dumps(value, allow_nan=False))
-    finally:
-        hub.peers.pop(hub.id, None)
-        hub.runtime.close()
-        hub.runtime.outbox.flush()
+    with hub.failing_with_the_engine():
+        try:
+            value = main({} if input is None else input) if _takes_input(main) else main()
+            if inspect.isawaitable(value):
+                value = await value
+            return json.loads(json.dumps(value, allow_nan=False))
+        finally:
+            hub.peers.pop(hub.id, None)
+            hub.runtime.close()
+            hub.runtime.outbox.flush()
 
 
 def run(
