@@ -11,9 +11,12 @@ async def main(input: dict) -> dict:
     limit, stops, ids = input.get("max_tokens", 48), set(chat.stop_tokens()), []
     state, pipe, token = WorkingSet(), Pipeline(), Channel([1], dtype.i32)
     rng = Channel.from_([input.get("seed", 0), 0], dtype.u32)  # [key, counter]
-    knobs = Channel.from_(
-        [input.get("temperature", 0.8), input.get("top_p", 0.95)], dtype.f32
-    )
+    temperature, top_p = input.get("temperature", 0.8), input.get("top_p", 0.95)
+    if not temperature >= 0:
+        raise ValueError(f"the temperature is {temperature}; it is at least 0, and 0 is greedy")
+    if temperature == 0:
+        temperature, top_p = 1.0, 0.0  # the likeliest token alone is in the nucleus
+    knobs = Channel.from_([temperature, top_p], dtype.f32)
 
     def choose():
         values, draw = knobs.read(), rng.take()
