@@ -245,7 +245,10 @@ class LoadFailed(_Message, tag=3):
 
 
 class ProcessStats(_Message, tag=4):
-    """Per process number: (tokens in, tokens out, pages). Sent at most once a second."""
+    """Per process number: (tokens in, tokens out, pages). Sent at most once a second.
+
+    `ended`: the last counts (tokens in, tokens out) of those that ended since the report before.
+    """
 
     processes: dict[int, tuple[int, int, int]]
     pages_free: int
@@ -253,6 +256,7 @@ class ProcessStats(_Message, tag=4):
     waves: int
     messages_in: int
     messages_out: int
+    ended: dict[int, tuple[int, int]] = {}
 
 
 WorkerReport = Loading | Ready | LoadFailed | ProcessStats

@@ -28,8 +28,11 @@ class Outbox:
         version = self._version(waves)
         if now < self._stats_due or version == self._told:
             return []
-        self._stats_due, self._told = now + self.state.config.stats_interval, version
-        return [self._collect(waves)]
+        self._stats_due = now + self.state.config.stats_interval
+        report = self._collect(waves)
+        self.state.ended.clear()  # they are told once
+        self._told = self._version(waves)
+        return [report]
 
     def seconds_to_statistics(self, now: float, waves: int) -> float | None:
         """Until statistics are due that the hub does not have; None when it has them."""
@@ -39,7 +42,8 @@ class Outbox:
 
     def _version(self, waves: int) -> tuple:
         """Changes whenever the statistics do, but for the counts of messages."""
-        return waves, tuple(self.state.processes), self.state.pool.num_free
+        state = self.state
+        return waves, tuple(state.processes), tuple(state.ended), state.pool.num_free
 
     def _collect(self, waves: int) -> ProcessStats:
         processes = {
@@ -47,6 +51,7 @@ class Outbox:
             for number, process in self.state.processes.items()
         }
         pool = self.state.pool
+        ended = dict(self.state.ended)
         return ProcessStats(
-            processes, pool.num_free, pool.capacity, waves, self.link.received, self.link.sent
+            processes, pool.num_free, pool.capacity, waves, self.link.received, self.link.sent, ended
         )

@@ -63,10 +63,11 @@ class Server:
         log.warning("process %d is dropped: %s", process.number, failure.message)
         self.state.emit(process, m.Goodbye(failure))
         settle.release_process(self.state, process)
-        del self.state.processes[process.number]
+        self.state.forget(process)
 
     def _end(self, number: int) -> None:
-        process = self.state.processes.pop(number, None)
+        process = self.state.processes.get(number)
         self.state.events.pop(number, None)
         if process is not None:
+            self.state.forget(process)
             settle.release_process(self.state, process)

@@ -213,6 +213,7 @@ class State:
     turns: dict[Pipeline, None] = field(default_factory=dict)  # forks and cell changes are queued
     expected: set[Pipeline] = field(default_factory=set)  # whose next submit usually follows
     events: dict[int, list[Event]] = field(default_factory=dict)  # to be sent, by process number
+    ended: dict[int, tuple[int, int]] = field(default_factory=dict)  # last counts, not reported yet
     computing: dict[bytes, Fire] = field(default_factory=dict)  # keys of pages in progress
     accepted: int = 0
     retire: Callable[[], object] = lambda: None  # tells of all waves launched so far
@@ -222,6 +223,11 @@ class State:
 
     def emit(self, process: Process, event: Event) -> None:
         self.events.setdefault(process.number, []).append(event)
+
+    def forget(self, process: Process) -> None:
+        """It has ended: what it computed is still to be reported."""
+        del self.processes[process.number]
+        self.ended[process.number] = process.tokens_in, process.tokens_out
 
     def recharge(self, process: Process) -> None:
         """Pages that only other processes hold are no longer charged to this one."""

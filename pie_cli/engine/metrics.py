@@ -36,14 +36,13 @@ class Counts:
         self.frame_bytes[way] += size
 
     def stats(self, report: m.ProcessStats) -> None:
-        """The worker counts tokens of live processes; here they add up."""
-        seen = {}
-        for number, (tokens_in, tokens_out, *_) in report.processes.items():
+        """The worker counts tokens of each process, to its end; here they add up."""
+        live = {number: counts[:2] for number, counts in report.processes.items()}
+        for number, (tokens_in, tokens_out) in [*report.ended.items(), *live.items()]:
             before_in, before_out = self._seen.get(number, (0, 0))
             self.tokens["in"] += max(0, tokens_in - before_in)
             self.tokens["out"] += max(0, tokens_out - before_out)
-            seen[number] = tokens_in, tokens_out
-        self._seen = seen
+        self._seen = live
 
     def samples(self) -> Iterator[Sample]:
         for name, counter, label, words in (

@@ -23,6 +23,13 @@ def test_tokens_add_up_over_processes_that_come_and_go():
     assert counts.tokens == {"in": 13, "out": 4}
 
 
+def test_the_last_tokens_of_a_process_count_also_when_no_report_saw_it_live():
+    counts = Counts()
+    counts.stats(m.ProcessStats({1: (5, 1, 0)}, 0, 0, 0, 0, 0))
+    counts.stats(m.ProcessStats({}, 0, 0, 0, 0, 0, ended={1: (9, 4), 2: (7, 5)}))
+    assert counts.tokens == {"in": 16, "out": 9}
+
+
 def test_the_text_is_in_the_exposition_format():
     counts = Counts()
     counts.messages["sent"] += 2

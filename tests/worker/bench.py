@@ -30,13 +30,14 @@ class Bench:
     """One engine; `client()` gives inferlets. Integrity is checked after every step."""
 
     def __init__(
-        self, num_pages: int = 256, config: Config = CONFIG, context: int = 1024, **changes: int
+        self, num_pages: int = 256, config: Config = CONFIG, context: int = 1024, **changes: float
     ) -> None:
         model = load("tiny", name="tiny", page_size=PAGE_SIZE, max_context=context)
         model.allocate(num_pages)
         self.hub, worker_end = local_pair()
         self.engine = Engine(model, num_pages, worker_end, replace(config, **changes))
         self.clients: dict[int, Client] = {}
+        self.reports: list[m.WorkerReport] = []
         self._numbers = count(1)
 
     @property
@@ -62,6 +63,7 @@ class Bench:
         busy = self.engine.step()
         self.state.check_integrity()
         while (message := self.hub.receive()) is not None:
+            self.reports += message[0]
             for number, data in message[1]:
                 self.clients[number].events += codec.decode_events(data)
         return busy

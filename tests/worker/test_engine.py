@@ -144,6 +144,28 @@ def test_an_ended_process_leaves_nothing_behind(bench: Bench) -> None:
     assert not bench.engine.launcher.rings._slabs
 
 
+@pytest.mark.parametrize("is_faulty", [False, True])
+def test_a_process_that_ends_between_reports_is_in_the_next_one_alone(is_faulty: bool) -> None:
+    bench = Bench(stats_interval=0.0)
+    chat = Chat(bench.client(), PROMPTS[0])
+    chat.start()
+    chat.run(4)
+    while len(chat.tokens) < 5:
+        bench.step()
+    bench.reports.clear()
+    number = chat.client.number
+    if is_faulty:
+        bench.hub.send([], [(number, b"nonsense")])
+    else:
+        bench.hub.send([m.ProcessEnded(number)], [])
+    bench.settle()
+    bench.client()
+    bench.settle()
+    ended = [report.ended for report in bench.reports if report.ended]
+    assert ended == [{number: (len(PROMPTS[0]) + 4, 5)}]
+    assert all(number not in report.processes for report in bench.reports if report.ended)
+
+
 # ---- memory
 
 
