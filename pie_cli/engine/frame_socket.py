@@ -59,8 +59,10 @@ class FrameSocket:
             self._loop.add_writer(self._sock, self._writable)
         self._unwritten.append(memoryview(data))
         self._unwritten_size += len(data)
-        if self._unwritten_size > self._max_unread:
-            self._on_fault(endings.does_not_read(self._unwritten_size))
+        # Short frames cost more than they hold: a process may ask, and never read the answers.
+        unread = self._unwritten_size + len(self._unwritten) * quotas.UNREAD_FRAME
+        if unread > self._max_unread:
+            self._on_fault(endings.does_not_read(unread))
 
     def hold(self, held: bool) -> None:
         """Whether to leave unread what the process writes."""

@@ -246,7 +246,7 @@ class Process:
                 self._say(c.Printed(self.id, now, stream, text))
                 if not self._output.add(len(text.encode())):
                     self.end(endings.beyond_output(self._output.limit))
-            case m.Receiving():
+            case m.Receiving() if not self.receiving:  # once, whatever it says
                 self.receiving = True
                 self.views.tell(c.Receiving(self.id))
                 self._feed()

@@ -15,7 +15,15 @@ from ipc import client as c
 from pie_cli.engine.launcher import NUM_SPARES
 from tests.cli import fault_worker
 from tests.cli.conftest import (
-    ROOT, SECONDS, Engine, children, command_line, end_engine, is_gone, make_home, pid_of_inferlet,
+    ROOT,
+    SECONDS,
+    Engine,
+    children,
+    command_line,
+    end_engine,
+    is_gone,
+    make_home,
+    pid_of_inferlet,
     wait_until,
 )  # fmt: skip
 from tests.cli.fault_stages import BYSTANDER, HELLO
@@ -62,8 +70,8 @@ class Run:
     def inner_pid(self) -> int:
         """What its app calls itself, once it says so."""
         with suppress(AssertionError):
-            wait_until(lambda: re.search(r"^here \d+$", self.err.read_text(), re.M))
-        found = re.search(r"^here (\d+)$", self.err.read_text(), re.M)
+            wait_until(lambda: re.search(r"^here \d+$", self.err.read_text(), re.MULTILINE))
+        found = re.search(r"^here (\d+)$", self.err.read_text(), re.MULTILINE)
         assert found, self.err.read_text()
         return int(found[1])
 

@@ -1,10 +1,8 @@
 """Each part of an engine killed at each stage of a run: one clear text, nothing left, others go on."""
 
-import os
 import re
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

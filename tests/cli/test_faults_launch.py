@@ -6,7 +6,6 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.cli.conftest import is_gone, wait_until
 from tests.cli.fault_stages import HELLO, STAGES
 from tests.cli.faults import Bystander, FaultyEngine, descendants, stop
 from tests.cli.hub_client import HubClient
-from tests.cli.test_faults import LOG, LOST_HUB, LOST_INFERLET, LOST_ZYGOTE, GOES_ON, INTERRUPTED
+from tests.cli.test_faults import GOES_ON, LOG, LOST_HUB, LOST_INFERLET, LOST_ZYGOTE
 
 KILL, TERM, INT, CONT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGCONT
 RECEIVING = STAGES["receiving"].source

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -91,6 +92,20 @@ async def test_a_process_that_never_reads_is_at_fault_once_beyond_the_cap(peer, 
         if peer.faults:
             break
     assert "unread" in peer.faults[0]
+
+
+@with_peer
+async def test_short_frames_that_nobody_reads_are_counted_with_what_holds_them(peer, _):
+    """A process that asks and never reads the answers: a few bytes each, and an object."""
+    peer.hub._max_unread = 8 << 20
+    tracemalloc.start()
+    for _ in range(1_000_000):
+        peer.hub.write(frames.pack(frames.HUB, b"x"))
+        if peer.faults:
+            break
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peer.faults and most < 16 << 20
 
 
 @with_peer
