@@ -14,7 +14,7 @@ UNKNOWN = "unknown"  # no live process has that id
 OTHER_CLIENT = "other client"  # it is another client's
 FULL = "full"  # its inbox is
 DAMAGED = "damaged"  # a file's parts do not fit its size or SHA-256
-CLOSED = "closed"  # its files have ended: the client has closed its end
+CLOSED = "closed"  # the client has closed its end: nothing more comes
 FAILED = "failed"  # a file could not be kept: `reason` says why
 
 

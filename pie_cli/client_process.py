@@ -180,6 +180,8 @@ class Core:
                 raise errors.NotYours(f"`{self.id}` belongs to another client")
             case c.FULL:
                 raise errors.InboxFull(f"the inbox of `{self.id}` is full")
+            case c.CLOSED:
+                raise errors.BadRequest(f"the input of `{self.id}` is closed")
         raise errors.PieError(
             f"`{self.id}` did not get the file: {answer.reason or answer.outcome}"
         )

@@ -111,5 +111,8 @@ def refusal(outcome: str, reason: str, id: str) -> tuple[str, str, int]:
             return f"`{id}` belongs to another client", "`--client NAME` speaks for it", _USAGE
         case c.FULL:
             return f"the inbox of `{id}` is full", "send again once it has received", _APP_AT_FAULT
+        case c.CLOSED:
+            hint = "`pie send --close`, or the end of its stdin, said that nothing more comes"
+            return f"the input of `{id}` is closed", hint, _USAGE
     what = reason or outcome
     return f"the file could not be given to `{id}`: {what}", "`pie logs` may say more", _ENGINE

@@ -47,6 +47,11 @@ class Inbox(Generic[Sender]):
         self._bytes += size
         return True
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its client has said that nothing more comes."""
+        return self._closed
+
     def close(self) -> None:
         """The client's end is closed: what waits is still delivered."""
         self._closed = True

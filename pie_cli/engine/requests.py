@@ -48,9 +48,11 @@ class Requests:
 
     def _message(self, client: Client, message: c.Message) -> None:
         outcome = self._refusal(client, message.process)
+        process = self._processes.by_id.get(message.process)
+        if not outcome and process.inbox.is_closed:
+            outcome = c.CLOSED
         if not outcome:
             inbox = m.Inbox(message.is_json, message.text)
-            process = self._processes.by_id[message.process]
             has_room = process.put(inbox, client, even_full=not message.request)
             outcome = c.ACCEPTED if has_room else c.FULL
         if message.request:

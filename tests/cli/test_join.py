@@ -228,3 +228,16 @@ def test_a_run_beyond_its_memory_limit_is_exit_137_and_names_it(engine):
     done = engine.pie("run", app, "--limit", "memory=64M", "--events")
     assert done.returncode == 137
     assert json.loads(done.stdout.splitlines()[-1])["limit"] == "memory"
+
+
+@pytest.mark.parametrize("words", [["late"], ["--file", "README.md"]])
+def test_nothing_is_sent_to_a_process_whose_input_was_closed(engine, words):
+    app = "import asyncio\nasync def main(): await asyncio.Event().wait()"
+    id = engine.pie("run", "--detach", engine.write(app)).stdout.strip()
+    try:
+        assert engine.pie("send", id, "--close").returncode == 0
+        done = engine.pie("send", id, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"the input of `{id}` is closed" in done.stderr
+    finally:
+        engine.pie("kill", id)
