@@ -224,8 +224,10 @@ class Channel:
         if failure:
             data_may_come = has_cell and not handles.current().failure
             return None if data_may_come else failure()
-        if has_cell or self._count > ahead or (self._owner and self._owner.is_filling(self)):
+        if has_cell or self._count > ahead:
             return None
+        if self._owner and self._owner.is_filling(self):
+            return self._owner.fills_later()
         return InferletError(
             with_hint(
                 f"nothing will fill {self._label}: no accepted fire puts a cell on it that is "

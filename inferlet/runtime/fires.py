@@ -220,6 +220,18 @@ class PipelineState:
         effect = self.run.bound.effects.get(channel)
         return effect is not None and effect.appends
 
+    def fills_later(self) -> InferletError | None:
+        """Why `on_token` cannot wait for what the run's next fires make; None to anybody else."""
+        if self.run is None or not self.run.waits_for_caller:
+            return None
+        return InferletError(
+            with_hint(
+                f"`on_token` of a run on the pipeline (made at {at(self.line)}) waits for a later "
+                "fire of that run, which is delivered only once `on_token` has returned",
+                "await what this fire made, once, or await it in a task of its own",
+            )
+        )
+
     # ---- end
 
     def close(self) -> None:

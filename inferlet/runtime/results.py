@@ -90,8 +90,10 @@ class Results:
         if failure:
             return failure()
         run = bound.pipeline.run
-        if self.num_pending > ahead or (run and run.bound is bound):
+        if self.num_pending > ahead:
             return None
+        if run and run.bound is bound:
+            return bound.pipeline.fills_later()
         return self._nothing()
 
     def _nothing(self) -> InferletError:

@@ -52,6 +52,7 @@ class Run:
         self._arrived: deque[tuple[m.Fired, Arrived]] = deque()
         self._failure: Failure | None = None  # of the fire after all that arrived
         self._wake: asyncio.Future | None = None
+        self._in_on_token: asyncio.Task | None = None  # the run's own task, while it is there
         # A `set` in mid-run undoes what is in flight and starts again: these count from there.
         self._first_seq = self._start = self._granted = 0
         self._has_started = False
@@ -71,9 +72,7 @@ class Run:
                 if self.bound.returns_value and not passes_value:
                     self.bound.results.add(tensors)
                 arguments = (self.bound.results._value(tensors),) if passes_value else ()
-                answer = on_token(*arguments)
-                if inspect.isawaitable(answer):
-                    answer = await answer
+                answer = await self._ask(on_token, arguments)
                 if self.bound.returns_value and not passes_value:
                     self.bound.results.drop(tensors)
                 if isinstance(answer, (bool, np.bool_)) and not answer:
@@ -81,6 +80,14 @@ class Run:
             return self.num_delivered
         finally:
             self._finish()
+
+    async def _ask(self, on_token: OnToken, arguments: tuple) -> Any:
+        self._in_on_token = asyncio.current_task()
+        try:
+            answer = on_token(*arguments)
+            return await answer if inspect.isawaitable(answer) else answer
+        finally:
+            self._in_on_token = None
 
     def _begin(self) -> None:
         """The engine's run starts at the fire after the last delivered one, once it can fire."""
@@ -185,6 +192,11 @@ class Run:
 
     def expects(self, seq: int) -> bool:
         return seq >= self._first_seq
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether the caller is `on_token`, so that no fire is delivered before it returns."""
+        return self._in_on_token is not None and self._in_on_token is asyncio.current_task()
 
     def arrive(self, event: m.Fired) -> None:
         self._arrived.append((event, arrived_cells(self.bound, event)))

@@ -40,6 +40,45 @@ def history(hub, number=0):
 
 
 @on_engine(count_up)
+async def test_on_token_that_awaits_a_later_fire_of_its_run_fails_at_once(hub):
+    ws, pipe, tok, out = WorkingSet(), Pipeline(), Channel.from_([0]), Channel((), dtype.i32)
+    dec, result = decoding(ws, tok, out.capacity(4))
+
+    async def takes_twice(t):
+        assert await out.take() == t
+        await out.take()
+
+    async def awaits_its_result(t):
+        await out.take()
+        await result
+
+    for on_token in (takes_twice, awaits_its_result):
+        with pytest.raises(InferletError, match="waits for a later fire of that run"):
+            await asyncio.wait_for(pipe.run_ahead(dec, 4, on_token), 20)
+    assert ws.folded() == 2
+
+
+@on_engine(count_up)
+async def test_a_task_made_by_on_token_may_await_later_fires(hub):
+    ws, pipe, tok, out = WorkingSet(), Pipeline(), Channel.from_([0]), Channel((), dtype.i32)
+    dec, _ = decoding(ws, tok, out.capacity(4))
+    tasks = []
+
+    async def take():
+        return int(await out.take())
+
+    async def on_token(t):
+        tasks.append(asyncio.ensure_future(take()))
+        tasks.append(asyncio.ensure_future(take()))
+        await asyncio.sleep(0)
+
+    assert await pipe.run_ahead(dec, 4, on_token) == 4
+    assert await asyncio.gather(*tasks[:4]) == [1, 2, 3, 4]
+    for extra in await asyncio.gather(*tasks[4:], return_exceptions=True):
+        assert isinstance(extra, InferletError)
+
+
+@on_engine(count_up)
 async def test_on_token_is_called_once_a_fire_in_order(hub):
     ws, pipe, tok, seen = WorkingSet(), Pipeline(), Channel.from_([0]), []
     dec, _ = decoding(ws, tok)
