@@ -152,7 +152,7 @@ def to_json(value: Any) -> str:
         return json_text.dumps(value, "main's value")
     except (TypeError, ValueError) as error:
         what = f"`main` returned what JSON cannot hold: {error}"
-        hint = "return dicts, lists, strings, numbers and None"
+        hint = "return dicts, lists, strings, numbers and None; of a numpy value its `.tolist()`"
         raise type(error)(with_hint(what, hint)) from None
 
 

@@ -6,6 +6,7 @@ each pass when it is bound, one for what was assumed, and as the last word what 
 
 import asyncio
 import functools
+import inspect
 import json
 import sys
 import traceback
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from inferlet import formats
 from inferlet.errors import InferletError
 from inferlet.runtime import handles
-from inferlet.runtime.app import App
+from inferlet.runtime.app import App, to_json
 from inferlet.runtime.identity import facts_of, identity_of
 from inferlet.runtime.outbox import Outbox
 from inferlet.runtime.source import at
@@ -137,9 +138,11 @@ class _Check:
         hub.runtime.on_bind = lambda bound: self._say("pass", describe(bound))
         handles.install(hub.runtime)
         try:
-            main = self._app._load()
-            value = main(*self._app._arguments(main))
-            await value if asyncio.iscoroutine(value) else value
+            with hub.failing_with_the_engine():
+                main = self._app._load()
+                value = main(*self._app._arguments(main))
+                value = await value if inspect.isawaitable(value) else value
+                to_json(value)
         # SystemExit and MemoryError end an app as any error does.
         except BaseException as error:  # noqa: BLE001
             return await self.end(error)

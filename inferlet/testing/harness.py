@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from inferlet.runtime import handles
+from inferlet.runtime.app import to_json
 from inferlet.runtime.conversation import Conversation
 from inferlet.runtime.handles import Runtime
 from inferlet.runtime.inbox import Inbox
@@ -245,7 +246,7 @@ async def _live(hub: Hub, main: Callable[..., Any], input: Any) -> Any:
             value = main({} if input is None else input) if _takes_input(main) else main()
             if inspect.isawaitable(value):
                 value = await value
-            return json.loads(json.dumps(value, allow_nan=False))
+            return json.loads(to_json(value))
         finally:
             hub.peers.pop(hub.id, None)
             hub.runtime.close()

@@ -44,6 +44,20 @@ FAULTS = {
     ),
 }
 
+RESULTS = {
+    "{1, 2}": ("TypeError", "set at main's value"),
+    "float('nan')": ("ValueError", "nan at main's value"),
+    "{'loss': numpy.float32(1)}": ("TypeError", "float32 at main's value['loss']"),
+}
+
+
+@pytest.mark.parametrize("value", RESULTS)
+def test_a_result_that_a_run_would_refuse_is_a_fault(app, value):
+    kind, words = RESULTS[value]
+    fault = trace_app(app(f"import numpy\nasync def main(input): return {value}"), {}, {}).fault
+    assert fault["type"] == kind
+    assert f"`main` returned what JSON cannot hold: {words}" in fault["message"]
+
 
 @pytest.mark.parametrize("source", FAULTS, ids=[kind for _, kind in FAULTS.values()])
 def test_a_fault_is_found_at_its_line(app, source):

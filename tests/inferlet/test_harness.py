@@ -73,3 +73,8 @@ def test_a_model_never_sees_an_empty_history():
 def test_numpy_ids_and_integer_logits_are_taken():
     assert run(one_token, model=lambda tokens: np.int64(7)) == 7
     assert run(one_token, model=lambda tokens: np.arange(259)) == 258
+
+
+def test_a_result_that_a_run_would_refuse_is_refused_in_the_same_words():
+    with pytest.raises(TypeError, match="`main` returned what JSON cannot hold: set at main's"):
+        run(lambda: {1, 2})
