@@ -4,6 +4,7 @@ import pytest
 
 from inferlet import testing
 from inferlets import sample
+from tests.inferlet.programs import greedy
 
 
 def follow(tokens: list[int]) -> int:
@@ -12,8 +13,9 @@ def follow(tokens: list[int]) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_temperature_0_is_greedy_for_every_seed(seed):
-    words = {"prompt": "abc", "max_tokens": 4, "seed": seed, "temperature": 0}
-    assert testing.run(sample.main, words, model=follow)["text"] == "defg"
+    words = {"prompt": "abc", "max_tokens": 4}
+    value = testing.run(sample.main, words | {"seed": seed, "temperature": 0})
+    assert value["tokens"] == testing.run(greedy.main, words)["tokens"]
 
 
 @pytest.mark.parametrize("temperature", [-1, float("nan")])
