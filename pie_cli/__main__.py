@@ -23,6 +23,8 @@ def command(arguments: list[str]) -> int:
     try:
         if arguments[:1] == [COMPLETE]:
             return _complete(arguments[1:])
+        if is_python(arguments):
+            return _python(arguments[1:])
         refuse_undecodable(arguments)
         code = _run(arguments[1:]) if is_run(arguments) else _any_verb(arguments)
         sys.stdout.flush()
@@ -78,6 +80,11 @@ def is_run(arguments: list[str]) -> bool:
     return own[:1] == ["run"] and len(own) > 1 and not HELP & set(own)
 
 
+def is_python(arguments: list[str]) -> bool:
+    """Whether what follows is Python's own, options and all."""
+    return arguments[:1] == ["python"] and (len(arguments) == 1 or arguments[1] not in HELP)
+
+
 def own_words(arguments: list[str]) -> list[str]:
     """Those that are not the app's."""
     return arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -90,6 +97,13 @@ def _complete(arguments: list[str]) -> int:
         return main(arguments)
     except Exception:  # noqa: BLE001 - nobody types this: a fault is no completion
         return 1
+
+
+def _python(arguments: list[str]) -> int:
+    from pie_cli.python import become
+
+    sys.stdout.flush()
+    return become(arguments)
 
 
 def _run(arguments: list[str]) -> int:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from pie_cli import (
-    attach, bench, check, completion_scripts, config_verbs, doctor, inspect, logs, models, new, ps, run,
-    run_options, send, serve, trace,
+    attach, bench, check, completion_scripts, config_verbs, doctor, inspect, logs, models, new, ps, python,
+    run, run_options, send, serve, trace,
 )  # fmt: skip
 from pie_cli import version as versions
 
@@ -49,6 +49,7 @@ app.command()(ps.stop)
 app.command(cls=check.WithWords)(check.check)
 app.command(cls=check.WithWords)(inspect.inspect)
 app.command()(new.new)
+app.command(context_settings=python.PASS_ON)(python.python)
 app.command()(bench.bench)
 app.command()(doctor.doctor)
 app.command()(completion_scripts.completion)

@@ -17,6 +17,7 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 '''
 #: What values are, by the metavar or name of a parameter.
 KINDS = {
+    "ARGS…": "files",
     "APP.py": "files", "@FILE": "files", "NAME=PATH": "files", "FILE": "files", "PATH": "files",
     "FILE.png": "files", "source": "files", "DIR": "folders", "ID": "processes",
     "ID…": "processes", "SETTING": "settings", "KEY=N,…": "limits",

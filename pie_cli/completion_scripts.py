@@ -1,6 +1,7 @@
 """`pie completion` and `pie --install-completion`: what shells need to ask `completion.py`."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pie_cli.output import note
+from pie_cli.settings import ROOT
 from pie_cli.usage import UsageError
 
 BASH = """# Completion of pie for bash.
@@ -90,6 +92,9 @@ def install(shell: str) -> None:
         folder = os.environ.get("ZDOTDIR") or "~" if shell == "zsh" else "~"
         _add_line(Path(folder).expanduser() / f".{shell}rc", f"source '{file}'")
     note("new shells complete `pie`")
+    if shutil.which("pie") is None:
+        place = f"ln -s '{ROOT / 'pie'}' ~/.local/bin/pie"
+        note(f"but `pie` is not on the PATH yet: `{place}` puts it there, where PATH has that folder")
 
 
 def _add_line(file: Path, line: str) -> None:

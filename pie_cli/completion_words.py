@@ -6,7 +6,7 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 
 VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
     "": (
-        ["run serve ps attach send logs trace kill stop check inspect new bench doctor completion version models config"],
+        ["run serve ps attach send logs trace kill stop check inspect new python bench doctor completion version models config"],
         {
             "--help": None,
             "--install-completion": None,
@@ -163,6 +163,12 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--json": None,
             "--watch": None,
             "--wide": None,
+        },
+    ),
+    "python": (
+        ["files"],
+        {
+            "--help": None,
         },
     ),
     "run": (

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from pie_cli import settings
 from pie_cli.output import note
 from pie_cli.usage import UsageError
 
@@ -115,21 +114,10 @@ def new(
     print(test)
     note(f'\nrun it:   pie run {app} -- --prompt "Once upon a time"')
     note(f"check it: pie check {app}")
-    note(f"test it:  {_python()} -m pytest {test}")
+    note(f"test it:  pie python -m pytest {test}")
     return 0
 
 
 def _write(path: Path, text: str) -> None:
     with path.open("x", encoding="utf-8") as file:  # "x": nothing is ever overwritten
         file.write(text)
-
-
-def _python() -> str:
-    """A Python that finds the SDK from anywhere."""
-    from importlib import metadata
-
-    try:
-        metadata.distribution("pie")
-    except metadata.PackageNotFoundError:  # in a clone
-        return f"PYTHONPATH={settings.ROOT} {sys.executable}"
-    return sys.executable

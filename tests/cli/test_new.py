@@ -21,9 +21,10 @@ def test_the_starter_passes_its_own_test(folder, capsys):
     said = capsys.readouterr()
     assert said.out == "my_app.py\ntest_my_app.py\n"
     assert "pie run my_app.py" in said.err
+    assert "pie python -m pytest test_my_app.py" in said.err
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_my_app.py"], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+        [sys.executable, "-m", "pie_cli", "python", "-m", "pytest", "-q", "test_my_app.py"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
