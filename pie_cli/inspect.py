@@ -32,8 +32,8 @@ def inspect(
         print(json.dumps({"passes": report.passes, "channels": channels, "fault": report.fault}))
     elif dot:
         print("\n".join(dot_lines(report)))
-    else:
-        print("\n".join(text_lines(report)).rstrip("\n"))
+    elif lines := list(text_lines(report)):
+        print("\n".join(lines).rstrip("\n"))
     if not as_json:
         tell_end(report)
     return FAULTY if report.fault else 0
@@ -56,7 +56,7 @@ def label_of(channel: dict[str, Any]) -> str:
 
 def text_lines(report: "Report") -> Iterator[str]:
     if not report.passes:
-        yield "no pass was submitted"
+        yield from () if report.fault else ("no pass was submitted",)
     for channel in report.channels.values():
         seeded = ", seeded" if channel["seeded"] else ""
         facts = f"{channel['type']}, capacity {channel['capacity']}{seeded}, {end_of(channel)}"
@@ -111,9 +111,21 @@ def dot_lines(report: "Report") -> Iterator[str]:
         facts = f"{label_of(channel)}\\n{channel['type']}, capacity {channel['capacity']}"
         yield f"  c{number} [shape=cylinder, label={_quoted(facts)}];"
     for made in report.passes:
+        yield from _pass_graph(made)
         for name, stage in made["stages"].items():
             yield from _stage_graph(made, name, stage)
     yield "}"
+
+
+def _pass_graph(made: dict[str, Any]) -> Iterator[str]:
+    """The pass itself: what feeds its ports, and the outputs that its epilogue reads."""
+    node = f"p{made['number']}"
+    facts = f"rows {made['rows']}, lanes {made['lanes']}, {made['geometry']}"
+    label = f"pass {made['number']}\\n{facts}"
+    yield f"  {node} [shape=box3d, label={_quoted(label)}];"
+    for port in made["ports"]:
+        if port["channel"] is not None:
+            yield f"  c{port['channel']} -> {node} [label={_quoted(port['kind'])}];"
 
 
 def _stage_graph(made: dict[str, Any], name: str, stage: dict[str, Any]) -> Iterator[str]:
@@ -129,6 +141,8 @@ def _stage_graph(made: dict[str, Any], name: str, stage: dict[str, Any]) -> Iter
             label = _quoted(" ".join(_shown(words[2:])) + "\\n" + kind)
             yield f"    {node} [label={label}];"
             edges += _edges_into(node, words[2:], prefix, stage["channels"])
+            if words[2] == "output":
+                edges.append(f"  p{made['number']} -> {node};")
         elif words[0] == "put":
             target = stage["channels"][int(words[1])]
             edges.append(f"  {prefix}_{words[2][1:]} -> c{target};")

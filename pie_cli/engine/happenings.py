@@ -94,7 +94,8 @@ class _Passes:
     def __init__(self) -> None:
         # (pipeline, seq) -> time, pass
         self._submits: dict[tuple[int, int], tuple[float, int]] = {}
-        self._runs: dict[int, tuple[float, m.RunAhead]] = {}  # pipeline -> since when, run
+        # pipeline -> since when, run; also of one that is stopped: its last fires may still end
+        self._runs: dict[int, list[tuple[float, m.RunAhead]]] = {}
 
     def submitted(self, time: float, frame: bytes) -> None:
         for command in _decoded(codec.decode_commands, frame):
@@ -102,22 +103,23 @@ class _Passes:
                 case m.Submit(pipeline, pass_id, seq):
                     self._submits[pipeline, seq] = time, pass_id
                 case m.RunAhead(pipeline):
-                    self._runs[pipeline] = time, command
-                case m.Stop(pipeline) | m.ClosePipeline(pipeline):
-                    self._runs.pop(pipeline, None)
+                    self._runs.setdefault(pipeline, []).append((time, command))
 
     def ended(self, time: float, frame: bytes) -> Iterator[c.Span]:
         for event in _decoded(codec.decode_events, frame):
             if isinstance(event, m.Fired | m.Failed):
                 start, pass_id = self._start(event.pipeline, event.seq, time)
                 facts: dict[str, int | float | str] = {
-                    "pipeline": event.pipeline, "seq": event.seq, "pass": pass_id,
+                    "pipeline": event.pipeline, "seq": event.seq,
                 }  # fmt: skip
+                if pass_id is not None:
+                    facts["pass"] = pass_id
                 if isinstance(event, m.Failed):
                     facts["failure"] = event.failure.message
                 elif cached := sum(event.cached):
                     facts["cached"] = cached
-                yield c.Span("pass", f"pass {pass_id}", start, time, facts)
+                name = "pass" if pass_id is None else f"pass {pass_id}"
+                yield c.Span("pass", name, start, time, facts)
             elif isinstance(event, m.Goodbye):
                 yield c.Span("pass", "goodbye", time, time, {"failure": event.failure.message})
 
@@ -126,14 +128,20 @@ class _Passes:
             facts = {"pipeline": pipeline, "seq": seq, "pass": pass_id, "state": "unfinished"}
             yield c.Span("pass", f"pass {pass_id}", time, time, facts)
 
-    def _start(self, pipeline: int, seq: int, end: float) -> tuple[float, int]:
-        """When a fire could have begun: when it was asked for, or the one before it ended."""
+    def _start(self, pipeline: int, seq: int, end: float) -> tuple[float, int | None]:
+        """When a fire could have begun: when it was asked for, or the one before it ended.
+
+        And of which pass it is, where that is known still.
+        """
         if submit := self._submits.pop((pipeline, seq), None):
             return submit
-        since, run = self._runs.get(pipeline, (end, None))
-        if run is None:
-            return end, -1
-        self._runs[pipeline] = end, run
+        runs = self._runs.get(pipeline, [])
+        while len(runs) > 1 and seq >= runs[1][1].first_seq:
+            del runs[0]
+        if not runs or seq < runs[0][1].first_seq:  # it was asked for longer ago than what is kept
+            return end, None
+        since, run = runs[0]
+        runs[0] = end, run
         return since, run.pass_id
 
 

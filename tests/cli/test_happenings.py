@@ -42,6 +42,24 @@ def test_fires_of_a_run_follow_one_another():
     assert found[2].facts["failure"] == "why"
 
 
+def test_fires_that_end_after_their_run_was_stopped_name_its_pass():
+    ring = Happenings()
+    ring.add_frame(1.0, 1, UP, commands(m.RunAhead(0, 3, 5, 100, 6)))
+    stop = m.Stop(0, 6), m.RunAhead(0, 4, 8, 100, 6), m.ClosePipeline(0)
+    ring.add_frame(2.0, 1, UP, commands(*stop))
+    for seq in (5, 6, 8):
+        ring.add_frame(3.0, 1, DOWN, events(m.Fired(0, seq)))
+    found = sorted((span.facts["seq"], span.name) for span in spans(ring.of(1)[0]))
+    assert found == [(5, "pass 3"), (6, "pass 3"), (8, "pass 4")]
+
+
+def test_a_fire_whose_submission_is_kept_no_more_has_no_number():
+    ring = Happenings()
+    ring.add_frame(3.0, 1, DOWN, events(m.Fired(0, 5)))
+    (span,) = spans(ring.of(1)[0])
+    assert (span.name, span.facts) == ("pass", {"pipeline": 0, "seq": 5})
+
+
 def test_long_and_unreadable_frames_are_moments_or_nothing():
     ring = Happenings()
     ring.add_frame(1.0, 1, UP, b"\xff" * 10)
