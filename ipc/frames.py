@@ -13,7 +13,10 @@ from ipc.errors import ProtocolError
 
 ENGINE = 0
 HUB = 1
-MAX_FRAME = 16 << 20  # from an inferlet; a host puts larger tensors in several frames
+# From an inferlet. One command travels in one frame: the SDK refuses what is larger before it is
+# sent. A mask of 8192 rows and slots has 64 MiB.
+MAX_FRAME = 128 << 20
+MAX_HUB_FRAME = 16 << 20  # the same for what the hub itself decodes
 MAX_LAUNCH_FRAME = 1 << 30  # to an inferlet: trusted, holds the attached files
 
 _HEADER = struct.Struct("<IB")
@@ -27,8 +30,8 @@ def pack(kind: int, body: bytes) -> bytes:
 class FrameReader:
     """Cuts a byte stream into frames, holding at most one frame beyond what was fed."""
 
-    def __init__(self, max_frame: int = MAX_FRAME) -> None:
-        self.max_frame = max_frame
+    def __init__(self, max_frame: int = MAX_FRAME, max_hub_frame: int = MAX_HUB_FRAME) -> None:
+        self._limits = {ENGINE: max_frame, HUB: min(max_frame, max_hub_frame)}
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -50,7 +53,8 @@ class FrameReader:
             del buffer[:start]
 
     def _check(self, length: int, kind: int) -> None:
-        if not 1 <= length <= self.max_frame:
-            raise ProtocolError(f"frame of {length} bytes; the limit is {self.max_frame}")
-        if kind not in (ENGINE, HUB):
+        limit = self._limits.get(kind)
+        if limit is None:
             raise ProtocolError(f"frame of unknown kind {kind}")
+        if not 1 <= length <= limit:
+            raise ProtocolError(f"frame of {length} bytes; the limit is {limit}")

@@ -134,7 +134,7 @@ def _bind_mask(process: Process, spec: PassSpec) -> Port | None:
         if channel.cell != TensorType(DType.bool_, (spec.num_rows, mask.width)):
             raise Violation(f"a mask from a channel of {channel.cell}")
         return Port((), channel)
-    if len(mask.values) != spec.num_rows * mask.width or max(mask.values) > 1:
+    if len(mask.values) != spec.num_rows * mask.width or mask.values.translate(None, b"\0\1"):
         raise Violation("a mask of other values than one bool for each row and slot")
     return Port(mask.values)
 

@@ -14,6 +14,7 @@ from inferlet.errors import InferletError, TraceError, with_hint
 from inferlet.eta.trace import Traced, fail, trace
 from inferlet.forward import ForwardPass
 from inferlet.runtime import handles, ports
+from inferlet.runtime.outbox import check_pass
 from inferlet.runtime.placing import Inputs
 from inferlet.runtime.ports import NumberOf, Shape
 from inferlet.runtime.results import Results
@@ -92,6 +93,8 @@ class Plan:
         if fwd._recorded is None or fwd._recorded.shape != shape:
             fwd._recorded = _record(fwd, shape)
         self.recorded: Recorded = fwd._recorded
+        constants = sum(len(stage.constants) for stage in self.recorded.stages)
+        check_pass(ports.host_bytes(fwd) + constants, fwd._label)
         self.channels = self._all_channels()
         index = {channel: number for number, channel in enumerate(self.channels)}
         self._programs = {s.program_id: s.program for s in self.recorded.stages}

@@ -5,15 +5,17 @@ commands for the worker in one frame, messages and printed text in frames around
 import asyncio
 from collections.abc import Callable
 
-from inferlet.errors import InferletError
+from inferlet.errors import InferletError, with_hint
 from ipc import codec, frames
 from ipc import messages as m
 
 Write = Callable[[bytes], None]
 LONG_TEXT = 64 << 10  # printed text leaves at once from here on
 TEXT_FRAME = 1 << 20  # characters in one output frame
-FRAME_ROOM = frames.MAX_FRAME - 64  # bytes of one body, less the list header
+FRAME_ROOM = frames.MAX_FRAME - 64  # bytes of commands in one frame, less the list header
+MESSAGE_ROOM = frames.MAX_HUB_FRAME - 64
 COMMAND_OVERHEAD = 64  # bytes around the data of one command
+PASS_OVERHEAD = 64 << 10  # the same of a pass, with the names of channels
 
 
 class Outbox:
@@ -36,15 +38,15 @@ class Outbox:
 
     def message(self, message: m.FromInferlet) -> None:
         """For the hub, behind all that was printed before."""
-        if (length := _length(message)) > FRAME_ROOM:
+        if (length := _length(message)) > MESSAGE_ROOM:
             # Not encoded at all: msgspec crashes where memory ends while it does.
             raise ValueError(
-                f"a message of {length} characters; at most {FRAME_ROOM} bytes travel in one piece"
+                f"a message of {length} characters; at most {MESSAGE_ROOM} bytes travel in one piece"
             )
         body = codec.encode(message)
-        if len(body) > FRAME_ROOM:
+        if len(body) > MESSAGE_ROOM:
             raise ValueError(
-                f"a message of {len(body)} bytes; at most {FRAME_ROOM} travel in one piece"
+                f"a message of {len(body)} bytes; at most {MESSAGE_ROOM} travel in one piece"
             )
         self._flush_received()
         self.flush_text()
@@ -119,7 +121,26 @@ class Outbox:
 def check_cell(nbytes: int, what: str) -> None:
     """InferletError when a cell is too large to be put by the host."""
     if nbytes + COMMAND_OVERHEAD > FRAME_ROOM:
-        raise InferletError(f"{what}: a cell of {nbytes} bytes; the host puts at most {FRAME_ROOM}")
+        raise InferletError(
+            with_hint(
+                f"{what}: a cell of {nbytes:,} bytes; the host puts at most "
+                f"{FRAME_ROOM - COMMAND_OVERHEAD:,} in one cell",
+                "put it in several cells, or compute it in a stage",
+            )
+        )
+
+
+def check_pass(nbytes: int, what: str) -> None:
+    """InferletError when what the host gives a pass once and for all is too large to be sent."""
+    room = FRAME_ROOM - PASS_OVERHEAD
+    if nbytes > room:
+        raise InferletError(
+            with_hint(
+                f"the mask, constants and lists of {what} have {nbytes:,} bytes; a pass has at "
+                f"most {room:,}",
+                "put what is large on channels, or compute it in a stage",
+            )
+        )
 
 
 def _length(message: m.FromInferlet) -> int:

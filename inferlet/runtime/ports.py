@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, TraceError, with_hint
 from inferlet.forward import ForwardPass, Numbers
@@ -199,6 +201,14 @@ def consumed_channels(fwd: ForwardPass) -> list[Channel]:
     """Those whose cells a prologue's put would be consumed from."""
     positions, slots, _, fold = fwd._geometry._ports()
     return [port for port in (fwd._tokens, positions, slots, fold) if isinstance(port, Channel)]
+
+
+def host_bytes(fwd: ForwardPass) -> int:
+    """At least what the host's own lists and mask take on the wire."""
+    lists = (fwd._tokens, fwd._indptr, *fwd._geometry._ports(), fwd._readout, fwd._checkpoints)
+    longest = 5  # bytes of one number
+    mask = fwd._mask.nbytes if isinstance(fwd._mask, np.ndarray) else 0
+    return mask + longest * sum(len(port) for port in lists if isinstance(port, list))
 
 
 def _read_out(fwd: ForwardPass) -> Numbers | None:

@@ -22,7 +22,7 @@ class Wire:
     def __init__(self, fd: int, on_frame: OnFrame, on_end: OnEnd) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
-        self._reader = frames.FrameReader(frames.MAX_LAUNCH_FRAME)
+        self._reader = frames.FrameReader(frames.MAX_LAUNCH_FRAME, frames.MAX_LAUNCH_FRAME)
         self._on_frame, self._on_end = on_frame, on_end
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0

@@ -37,3 +37,11 @@ def test_a_frame_of_the_largest_size_passes_and_one_byte_more_does_not():
     assert list(reader.feed(frames.pack(frames.HUB, b"x" * 99))) == [(frames.HUB, b"x" * 99)]
     with pytest.raises(ProtocolError):
         list(reader.feed(frames.pack(frames.HUB, b"x" * 100)))
+
+
+def test_what_the_hub_decodes_is_shorter_than_what_it_relays():
+    header = struct.Struct("<IB")
+    reader = frames.FrameReader()
+    assert list(reader.feed(header.pack(frames.MAX_HUB_FRAME + 1, frames.ENGINE))) == []
+    with pytest.raises(ProtocolError):
+        list(frames.FrameReader().feed(header.pack(frames.MAX_HUB_FRAME + 1, frames.HUB)))
