@@ -21,7 +21,7 @@ from inferlet.eta.hints import (
 )
 from inferlet.eta.results import Result, plan
 from inferlet.eta.tensor import Tensor
-from ipc.eta import check, encode, fit
+from ipc.eta import check, encode, fit, work
 from ipc.eta.graph import Builder, Program
 from ipc.eta.ops import BY_NAME, Op
 from ipc.types import DType, TensorType
@@ -235,7 +235,8 @@ class Stage:
         nodes = [tensor.node for tensor in result.tensors]
         program, positions = self._builder.finish(nodes)
         outputs = {key: self._output_type(*key) for key in program.outputs()}
-        self._verify(program, outputs, at)
+        source = {position: self._lines[node] for node, position in positions.items()}
+        self._verify(program, outputs, source, at)
         code = encode.encode(program)
         pool = {
             positions[node]: data for node, data in self._constants.items() if node in positions
@@ -251,15 +252,21 @@ class Stage:
             structure=result.structure,
             outputs=outputs,
             returns_value=returned is not None,
-            source={position: self._lines[node] for node, position in positions.items()},
+            source=source,
         )
 
-    def _verify(self, program: Program, outputs: check.OutputTypes, at: Line) -> None:
+    def _verify(
+        self,
+        program: Program,
+        outputs: check.OutputTypes,
+        source: Mapping[int, Line],
+        at: Line,
+    ) -> None:
         slots = [TensorType(c.dtype, tuple(c.shape)) for c in self._channels]
         try:
             check.check(program, slots, outputs)
         except check.CheckError as error:
-            fail(error.message, "split the stage, or use smaller tensors", at)
+            fail(error.message, work.HINT, source.get(error.node, at))
 
 
 def trace(

@@ -1,11 +1,11 @@
-"""Types every node of a program, by the rules that the tracer uses, and bounds its size.
+"""Types every node of a program, by the rules that the tracer uses, and bounds its size and its work.
 The worker checks again what the SDK has checked: an inferlet is not trusted.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipc.eta import fit, rules
+from ipc.eta import fit, rules, work
 from ipc.eta.graph import Node, Program
 from ipc.eta.ops import Op
 from ipc.types import DType, TensorType
@@ -37,6 +37,7 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> Tens
             raise fit.RuleError(f"`{op.name}` got {name} = {attrs[name]}; it takes 0 to 2^32 - 1")
     result = getattr(rules, op.rule)(op.name, types, attrs)
     check_shape(op.name, result.shape)
+    work.check_op(op, types, attrs, result)
     return result
 
 
@@ -63,7 +64,7 @@ def check(
             -1, f"{len(slot_types)} channels are bound to {program.num_slots} channel slots"
         )
     types: list[TensorType] = []
-    total = 0
+    total = steps = 0
     for index, node in enumerate(program.nodes):
         try:
             types.append(_node_type(node, types, slot_types, output_types))
@@ -73,6 +74,13 @@ def check(
         if total > MAX_TOTAL_ELEMENTS:
             raise CheckError(
                 index, f"the values of the program exceed {MAX_TOTAL_ELEMENTS} elements"
+            )
+        steps += work.of_node(node, types)
+        if steps > work.MAX_STEPS:
+            raise CheckError(
+                index,
+                f"with this `{node.op.name}` the stage costs {steps} steps; "
+                f"the most is {work.MAX_STEPS}",
             )
     _check_ends(program, types, slot_types)
     return types

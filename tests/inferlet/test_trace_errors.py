@@ -144,3 +144,28 @@ def test_a_refused_output_keeps_its_own_error():
             label="epilogue",
             output_type=outputs,
         )
+
+
+def test_too_much_work_is_an_error_at_its_line():
+    def stage():
+        wide = eta.broadcast(ONE.read().reshape(1, 1), [8000, 8000])
+        return eta.matmul(wide, wide)
+
+    with pytest.raises(TraceError) as error:
+        traced(stage)
+    text = str(error.value)
+    assert "this `matmul` costs 512000000000 multiply-adds; the most for a stage is" in text
+    assert f"{__file__}:{stage.__code__.co_firstlineno + 2}" in text
+    assert "hint: a stage holds up everybody" in text
+
+
+def test_too_much_work_together_is_an_error_at_the_line_that_exceeds_it():
+    def stage():
+        product = eta.broadcast(ONE.read().reshape(1, 1), [1800, 1800])
+        for _ in range(8):
+            product = eta.matmul(product, product)
+        return product
+
+    with pytest.raises(TraceError, match="with this `matmul` the stage costs") as error:
+        traced(stage)
+    assert f"{__file__}:{stage.__code__.co_firstlineno + 3}" in str(error.value)

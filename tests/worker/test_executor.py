@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from inferlet.testing.definitions import DEFINITIONS
-from ipc.eta.ops import EFFECT, SOURCE, TABLE
-from ipc.types import DType
+from ipc.eta.check import infer
+from ipc.eta.ops import BY_NAME, EFFECT, SOURCE, TABLE
+from ipc.types import DType, TensorType
 from tests.eta_support import (
     OP_VECTORS,
     VECTORS,
@@ -85,3 +86,46 @@ def test_the_branches_of_a_device_satisfy_the_vector_too(case, monkeypatch):
     fronts = {slot: channel.front[None] for slot, channel in enumerate(stage.channels)}
     results = run_stacked(stage, fronts, 1)
     assert disagreements(case, [result[0] for result in results]) == []
+
+
+def called(name, operands, *types, **attrs):
+    result = infer(BY_NAME[name], types, attrs)
+    return KERNELS[name](Call(types, result, attrs, torch.device("cpu")), *operands)
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 33), (3, 5, 7), (16, 129, 257), (33, 576, 1001)])
+@pytest.mark.parametrize("name", ["matmul", "mm"])
+def test_a_product_has_the_same_bits_alone_and_in_company(name, shape):
+    m, k, n = shape
+    draws = torch.Generator().manual_seed(7)
+    a = torch.randn(5, m, k, generator=draws)
+    b = torch.randn(5, *((k, n) if name == "matmul" else (n, k)), generator=draws)
+    operands = (a, b) if name == "matmul" else (b, a)
+    types = [TensorType(DType.f32, tuple(x.shape[1:])) for x in operands]
+    stacked = called(name, operands, *types)
+    for i in range(5):
+        alone = called(name, [x[i : i + 1].clone() for x in operands], *types)
+        assert torch.equal(stacked[i : i + 1], alone)
+        shared = called(name, [operands[0], operands[1][i : i + 1]], *types)
+        assert torch.equal(shared[i : i + 1], alone)
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("rest", [(), (3,)])
+def test_a_scatter_adds_in_the_order_of_its_indices(on_host, rest, monkeypatch):
+    monkeypatch.setattr(Call, "on_host", property(lambda self: on_host))
+    draws = torch.Generator().manual_seed(1)
+    base = torch.randn(2, 7, *rest, generator=draws)
+    index = torch.randint(-1, 9, (2, 600), generator=draws, dtype=torch.int32)
+    values = torch.randn(2, 600, *rest, generator=draws) * 1e6
+    want = base.clone()
+    for instance in range(2):
+        for at, place in enumerate(index[instance].tolist()):
+            if 0 <= place < 7:
+                want[instance, place] += values[instance, at]
+    types = [
+        TensorType(DType.f32, (7, *rest)),
+        TensorType(DType.i32, (600,)),
+        TensorType(DType.f32, (600, *rest)),
+    ]
+    assert torch.equal(called("scatter_add", (base, index, values), *types), want)

@@ -1,9 +1,13 @@
 """Gather, scatter and mask kernels."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from worker.eta.kernels import Call, kernel, together, widen
+
+# Indices that are added one launch after the other on a device.
+_LONGEST_STEPPED = 256
 
 
 def _bounded(call: Call, idx: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -72,11 +76,27 @@ def scatter_set(call: Call, base: Tensor, idx: Tensor, vals: Tensor) -> Tensor:
 @kernel("scatter_add")
 def scatter_add(call: Call, base: Tensor, idx: Tensor, vals: Tensor) -> Tensor:
     spare, index, whole = _scatter_operands(call, base, idx, vals)
-    instance = torch.arange(spare.shape[0], device=index.device)
-    # One step for each index, over all instances: f32 sums depend on the order.
-    for step in range(index.shape[1]):
-        spare[instance, index[:, step]] += whole[:, step]
-    return spare[:, :-1].reshape(-1, *call.result.shape)
+    if not call.on_host and index.shape[1] > _LONGEST_STEPPED:
+        # One copy there and back costs less than a launch for each index.
+        summed = _add_in_order(spare.cpu(), index.cpu(), whole.cpu()).to(spare.device)
+    elif call.on_host:
+        summed = _add_in_order(spare, index, whole)
+    else:
+        summed = spare
+        instance = torch.arange(spare.shape[0], device=index.device)
+        for step in range(index.shape[1]):  # f32 sums depend on the order
+            summed[instance, index[:, step]] += whole[:, step]
+    return summed[:, :-1].reshape(-1, *call.result.shape)
+
+
+def _add_in_order(spare: Tensor, index: Tensor, whole: Tensor) -> Tensor:
+    """Adds in place, in index order: numpy's `add.at` takes one element after the other."""
+    count, length, rest = spare.shape
+    rows = index + torch.arange(count).unsqueeze(1) * length
+    places = rows.unsqueeze(-1) * rest + torch.arange(rest)
+    with np.errstate(all="ignore"):
+        np.add.at(spare.view(-1).numpy(), places.flatten().numpy(), whole.flatten().numpy())
+    return spare
 
 
 def _distances(call: Call, pos: Tensor) -> tuple[Tensor, Tensor]:

@@ -164,14 +164,22 @@ def entropy_from_logprobs(call: Call, p: Tensor, lp: Tensor) -> Tensor:
     return -sum_tree(p * lp)
 
 
-# -- products: elementwise and the tree, so that no library chooses an order of summation
+# -- products
 
 _PRODUCT_ELEMENTS = 1 << 22
 
 
-def _dot_rows(a: Tensor, b: Tensor) -> Tensor:
-    """`[G, m, k]`, `[G, n, k]` -> `[G, m, n]`, in blocks of a's rows that bound the memory."""
-    a, b = together(a, b)
+def _alone(x: Tensor) -> Tensor:
+    """The matrix, where a library sees nothing of its company: it chooses an order of summation by
+    shape, strides and alignment."""
+    if x.is_contiguous() and x.data_ptr() % 64 == 0:
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _dot_by_tree(a: Tensor, b: Tensor) -> Tensor:
+    """`[G, m, k]`, `[G, n, k]` -> `[G, m, n]`: elementwise and the tree, in blocks of a's rows that
+    bound the memory."""
     per_row = b.shape[0] * b.shape[1] * b.shape[2]
     step = max(1, _PRODUCT_ELEMENTS // per_row)
     blocks = [
@@ -183,12 +191,18 @@ def _dot_rows(a: Tensor, b: Tensor) -> Tensor:
 
 @kernel("matmul")
 def matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    return _dot_rows(a, b.transpose(1, 2))
+    a, b = together(a, b)
+    if not call.on_host:
+        return _dot_by_tree(a, b.transpose(1, 2))
+    return torch.stack([_alone(x) @ _alone(y) for x, y in zip(a, b)])
 
 
 @kernel("mm")
 def mm(call: Call, w: Tensor, e: Tensor) -> Tensor:
-    return _dot_rows(e, w.to(torch.float32))
+    w, e = together(w, e)
+    if not call.on_host:
+        return _dot_by_tree(e, w.to(torch.float32))
+    return torch.stack([_alone(y) @ _alone(x.to(torch.float32)).T for x, y in zip(w, e)])
 
 
 # -- thresholds
