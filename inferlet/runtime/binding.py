@@ -42,6 +42,11 @@ class Recorded:
     def stages(self) -> list[Traced]:
         return [stage for stage in (self.prologue, self.epilogue) if stage]
 
+    @property
+    def result_bytes(self) -> int:
+        """Of what one fire returns to the host."""
+        return sum(made.nbytes for made in self.epilogue.result_types) if self.epilogue else 0
+
 
 class BoundPass:
     """A pass that was submitted. Outlives the user's handle while fires of it are unsettled."""

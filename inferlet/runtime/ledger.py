@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, OutOfMemory, with_hint
 from inferlet.runtime import handles
-from inferlet.runtime.binding import BoundPass, Plan
+from inferlet.runtime.binding import BoundPass, Plan, Recorded
 from inferlet.runtime.placing import Host, steps
 from inferlet.working_set import WorkingSet
 from ipc.accounting import ChannelEffect
+from ipc.types import MAX_RESULT_BYTES
 
 if TYPE_CHECKING:
     from inferlet.forward import ForwardPass
@@ -57,6 +58,8 @@ class Ledger:
                     "await the epilogue once for each submit",
                 )
             )
+        taken = fwd._results.num_pending - fwd._results.num_coming
+        _check_results(fwd, bound.recorded, pending - taken)
         self._results[fwd] = pending + 1
 
     def _admit_channel(self, fwd: "ForwardPass", channel: Channel, effect: ChannelEffect) -> None:
@@ -80,6 +83,28 @@ class Ledger:
             )
         self._counts[channel] = after
         self._popped[channel] = self._popped.get(channel, 0) + pops
+
+
+def _check_results(fwd: "ForwardPass", recorded: Recorded, num_coming: int) -> None:
+    """Refuses results that could not be delivered, with those that are on their way."""
+    nbytes = recorded.result_bytes
+    if nbytes > MAX_RESULT_BYTES:
+        types = ", ".join(map(str, recorded.epilogue.result_types[:4]))
+        raise InferletError(
+            with_hint(
+                f"the epilogue of {fwd._label} returns {nbytes:,} bytes ({types}); one fire "
+                f"returns at most {MAX_RESULT_BYTES:,}",
+                "reduce them in the stage, or read fewer rows out of each pass",
+            )
+        )
+    if nbytes * (num_coming + 1) > MAX_RESULT_BYTES:
+        raise InferletError(
+            with_hint(
+                f"{num_coming} results of {fwd._label} with {nbytes:,} bytes each are not awaited; "
+                f"at most {MAX_RESULT_BYTES:,} bytes are on their way at once",
+                "await the epilogue before the next submit",
+            )
+        )
 
 
 def _check_memory(fwd: "ForwardPass", extent: int) -> None:
@@ -113,6 +138,8 @@ def num_possible(bound: BoundPass, working_sets: list[WorkingSet]) -> int:
     bounds = [_ring_allows(effect, c._count, c._capacity) for c, effect in bound.effects.items()]
     if bound.returns_value:
         bounds.append(handles.current().engine.channel_capacity - bound.results.num_pending)
+        if nbytes := bound.recorded.result_bytes:
+            bounds.append(MAX_RESULT_BYTES // nbytes)
     if not bound.inputs.is_explicit:
         bounds += _context_allows(bound, working_sets)
     return min(bounds, default=FOREVER)

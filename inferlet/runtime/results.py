@@ -46,6 +46,11 @@ class Results:
         """Results of accepted fires that nobody took yet."""
         return len(self._mailbox.items) + (self._bound.num_unsettled if self._bound else 0)
 
+    @property
+    def num_coming(self) -> int:
+        """Those of `num_pending` that are not here yet."""
+        return self.num_pending - len(self._mailbox.items)
+
     def add(self, tensors: Tensors) -> None:
         self._mailbox.add(tensors)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ipc import frames
+from ipc.types import MAX_RESULT_BYTES, Limits
 from pie_cli.engine import quotas
 from pie_cli.engine.frame_socket import FrameSocket
 
@@ -158,3 +159,8 @@ def test_a_bucket_pays_back_at_its_rate():
     assert bucket.spend(0, now=0.5) == 0
     assert bucket.spend(20, now=100.0) == 0, "no more than the burst comes back"
     assert bucket.spend(1, now=100.0) > 0
+
+
+def test_the_largest_results_of_a_process_are_no_fault():
+    with_cells = MAX_RESULT_BYTES + Limits().channels // 7  # a ring holds 7 cells or more
+    assert with_cells < quotas.MAX_UNREAD

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from inferlet import Channel, InferletError, Pipeline, WorkingSet, constant, dtype, reduce_sum
+from inferlet import (
+    Channel,
+    InferletError,
+    Pipeline,
+    WorkingSet,
+    broadcast,
+    constant,
+    dtype,
+    reduce_sum,
+)
 from inferlet.runtime.outbox import check_pass
 from ipc import messages as m
+from ipc.types import MAX_RESULT_BYTES
 from tests.inferlet.support import appending, count_up, on_engine, sent, settle
 
 
@@ -49,3 +59,28 @@ async def test_a_cell_that_no_frame_holds_is_refused_before_it_is_sent(hub):
     channel = Channel([33 << 20], dtype.f32)
     with pytest.raises(InferletError, match=r"test_large_data.py:\d+\): a cell of 138,412,032"):
         channel.put(np.zeros(33 << 20, np.float32))
+
+
+def returning(nbytes):
+    return appending(WorkingSet(), [1], lambda: broadcast(constant(1.0), [nbytes // 4]))
+
+
+@on_engine(count_up)
+async def test_a_result_that_cannot_be_delivered_is_refused_at_submit(hub):
+    pipe = Pipeline()
+    with pytest.raises(InferletError, match=r"(?s)support.py:\d+\) returns 536,.*f32\[134217728\]"):
+        pipe.submit(returning(1 << 29)[0])
+    assert not sent(hub, m.Submit)
+
+
+@on_engine(count_up, info={"context_length": 1 << 20})
+async def test_large_results_on_their_way_are_bounded_in_all(hub):
+    pipe = Pipeline()
+    fwd, result = returning(MAX_RESULT_BYTES // 2)
+    pipe.submit_frame([fwd, fwd])
+    with pytest.raises(InferletError, match="await the epilogue before the next submit"):
+        pipe.submit(fwd)
+    assert len(await result) == MAX_RESULT_BYTES // 8
+    assert len(await result) == MAX_RESULT_BYTES // 8
+    pipe.submit(fwd)
+    assert len(await result) == MAX_RESULT_BYTES // 8
