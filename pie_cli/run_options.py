@@ -34,7 +34,7 @@ OPTIONS = (
     Option("one_line", "--json", "Print the result on one line on a terminal too."),
     Option("output", "-o", "Where files that the app sends are stored.", "DIR"),
     Option("detach", "--detach", "Print the process id and leave it running."),
-    Option("copies", "-n", "Launch N copies.", "N", int),
+    Option("copies", "-n", "Launch N copies; lines on stderr begin with their id.", "N", int),
     Option("name", "--name", "The process's id.", "NAME"),
     Option("client", "--client", "Launch for another client than this user.", "NAME"),
     Option("priority", "--priority", "Higher goes first; the default is 0.", "N", int),

@@ -70,7 +70,7 @@ class PlainScreen:
     def queued(self, event: c.Queued) -> None:
         """On a terminal the place is told as it changes, elsewhere once."""
         self._bar.clear()
-        name = f"{event.process} " if self._style.several else ""
+        name = f"{event.process}: " if self._style.several else ""
         if event.process not in self._told_queued or sys.stderr.isatty():
             self._write_line(f"{name}waits, {event.position} in the queue: {event.reason}")
         self._told_queued.add(event.process)
@@ -260,7 +260,12 @@ def make_screen(options: Namespace) -> Screen:
     if options.detach:
         return DetachedScreen()
     several = options.copies is not None
-    return PlainScreen(Style(options.raw, options.one_line or several, options.stream, several))
+    style = Style(options.raw, options.one_line or several, options.stream, several)
+    if several and options.copies > 1:
+        from pie_cli.screen_copies import CopiesScreen
+
+        return CopiesScreen(style)
+    return PlainScreen(style)
 
 
 def readable(value: str) -> str:

@@ -228,7 +228,7 @@ def main(input):
 """
     done = engine.run(app, "-n", 3)
     assert (done.returncode, done.stdout) == (1, "0\n2\n")
-    assert re.search(r"^error: app-\d+: ValueError: one$", done.stderr, re.MULTILINE)
+    assert re.search(r"^app-\d+: error: ValueError: one$", done.stderr, re.MULTILINE)
 
 
 def test_a_detached_process_goes_on_and_its_name_is_taken(engine):
@@ -267,3 +267,44 @@ def test_launches_beyond_what_the_engine_may_hold_wait_for_their_turn(engine):
     assert many.returncode == 0, stderr
     assert many_out.splitlines() == ["null"] * 80
     assert engine.run("def main(input):\n    return 1\n", "--no-stdin").returncode == 0
+
+
+COPIES = """
+import asyncio
+from inferlet import session
+async def main(input):
+    for piece in ("The ", "answer\\n", "is"):
+        session.send(piece)
+        await asyncio.sleep(0.02)  # the other's piece comes between
+    print("printed")
+    session.send({"a": 1})
+    session.send("end")
+    if input["_copy"]:
+        raise ValueError("boom")
+    return "x\\ny"
+"""
+
+
+def test_lines_of_copies_are_whole_and_begin_with_their_ids(engine):
+    words = ("-n", 2, "--name", "q", "--no-stdin")
+    done = engine.run(COPIES, *words)
+    assert (done.returncode, done.stdout) == (1, '"x\\ny"\n')
+    own = ["The answer", "is", "printed", '{"a": 1}', "end"]
+    lines = done.stderr.splitlines()
+    assert [x[5:] for x in lines if x.startswith("q-0: ")] == own
+    failed = [x[5:] for x in lines if x.startswith("q-1: ")]
+    assert failed[:6] == [*own, "Traceback (most recent call last):"]
+    assert failed[-1] == "error: ValueError: boom"
+    assert all(x.startswith(("q-0: ", "q-1: ")) for x in lines)
+
+
+def test_streamed_lines_of_copies_are_whole_and_begin_with_their_ids(engine):
+    words = ("-n", 2, "--name", "q", "--no-stdin")
+    done = engine.run(COPIES, "--stream", *words)
+    for name in ("q-0", "q-1"):
+        own = [x[5:] for x in done.stdout.splitlines() if x.startswith(f"{name}: ")]
+        assert own == ["The answer", "isend"]
+    assert len(done.stdout.splitlines()) == 4
+    assert [x for x in done.stderr.splitlines() if x.startswith("q-0: ")] == [
+        "q-0: printed", 'q-0: {"a": 1}', 'q-0: "x\\ny"',
+    ]  # fmt: skip

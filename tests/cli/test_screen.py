@@ -33,7 +33,7 @@ def test_copies_in_the_queue_are_named(capsys):
     for name in ("app-1", "app-2"):
         shown.queued(c.Queued(0, name, 1, "full"))
     assert capsys.readouterr().err == (
-        "app-1 waits, 1 in the queue: full\napp-2 waits, 1 in the queue: full\n"
+        "app-1: waits, 1 in the queue: full\napp-2: waits, 1 in the queue: full\n"
     )
 
 
