@@ -159,7 +159,7 @@ class _Check:
                 "file": file,
                 "line": line,
                 "type": type(error).__name__,
-                "message": str(error),
+                "message": self._app.raised(error).message,
             }
             is_ours = isinstance(error, InferletError)
             trace = "" if is_ours else self._app.raised(error).traceback

@@ -101,6 +101,12 @@ def _function(op: Op) -> str:
 
 def markdown() -> str:
     lines = [f"<!-- Generated from {SOURCE}. Do not edit. -->", "", "# The eta ops", ""]
+    lines += [
+        "The rows of programs, as the worker sees them. What a stage calls is listed with its shapes in "
+        "[docs/sdk.md](../../docs/sdk.md): no row with the trait `internal`, and also "
+        f"{', '.join(f'`{name}`' for name in COMPOSED)}, which record other rows.",
+        "",
+    ]
     lines += ["| Code | Op | Section | Operands | Attributes | Traits | Since | Meaning |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for op in TABLE:

@@ -70,6 +70,13 @@ def test_a_fault_is_found_at_its_line(app, source):
     assert place == (path, line) or inner, fault
 
 
+def test_a_mistyped_name_gets_the_one_that_was_meant(app):
+    source = "from inferlet import *\nasync def main(input): {}"
+    for line, meant in {"top_k_indices": "top_k", "model.encodes('')": "encode"}.items():
+        fault = trace_app(app(source.format(line)), {}, {}).fault
+        assert fault["message"].endswith(f"\n\nhint: did you mean `{meant}`?")
+
+
 def test_an_app_that_talks_to_others_and_moves_files_has_no_fault(app):
     source = """
 from inferlet import session
