@@ -3,6 +3,7 @@
 Knows nothing of the descriptor: what comes in is a Launch, what goes out a Returned or a Raised.
 """
 
+import importlib
 import importlib.abc
 import importlib.util
 import inspect
@@ -16,9 +17,16 @@ from typing import Any
 from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import json_text, source
 from inferlet.runtime.failures import limit_of
+from inferlet.runtime.suggestions import suggestion
 from ipc import messages as m
 
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# What the disk has beside these differs from machine to machine, and is of no use in a sandbox.
+_IMPORTABLE = {*sys.stdlib_module_names, "inferlet", "ipc", "numpy"}
+_HINT = "an inferlet imports the standard library, numpy, inferlet, and the modules beside it"
+_MACHINERY = {
+    "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__,
+}  # fmt: skip
 MAX_MEMBERS = 10  # errors of a group that are named
 
 
@@ -45,6 +53,8 @@ class App:
     def raised(self, error: BaseException) -> m.Raised:
         """The terminal message for an error, with the user's own frames."""
         message = _text_of(error)
+        if "hint: " not in message:
+            message = with_hint(message, suggestion(error))
         if isinstance(error, BaseExceptionGroup):
             message = "\n".join([message, *self._members(error)])
         trace = source.own_frames(error, self._filenames)
@@ -101,12 +111,15 @@ class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         folder = app.rpartition("/")[0]
         prefix = f"{folder}/" if folder else ""
         self.filenames = {name: f"{prefix}{_path_of(name, modules)}" for name in modules}
+        self._users = {app, *self.filenames.values()}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         is_package = any(other.startswith(f"{name}.") for other in self._modules)
         if name not in self._modules and not is_package:
+            if path is None and name not in _IMPORTABLE and _importer() in self._users:
+                raise ModuleNotFoundError(with_hint(f"No module named {name!r}", _HINT), name=name)
             return None
         return importlib.util.spec_from_loader(
             name, self, origin=self.filenames.get(name), is_package=is_package
@@ -120,6 +133,14 @@ class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         source.register(filename, text)
         module.__file__ = filename
         exec(_compile(text, filename), module.__dict__)  # noqa: S102
+
+
+def _importer() -> str:
+    """The file whose `import` statement is carried out."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename in _MACHINERY:
+        frame = frame.f_back
+    return frame.f_code.co_filename
 
 
 def _path_of(name: str, modules: dict[str, str]) -> str:

@@ -264,6 +264,27 @@ def test_modules_beside_the_app_are_importable(start):
     assert json.loads(start("import a\ndef main(): return a.X", modules=modules).end().value) == 2
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["import gpu.ops", "from gpu import ops", "importlib.import_module('gpu')", "import no_such"],
+)
+def test_what_is_installed_beside_the_sdk_is_not_importable(start, line, tmp_path, monkeypatch):
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu/ops.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = f"import asyncio.locks, importlib, numpy.linalg\ndef main():\n    {line}\n"
+    raised = start(source).end()
+    assert raised.error == "ModuleNotFoundError"
+    words = "hint: an inferlet imports the standard library, numpy, inferlet, and the modules"
+    assert raised.message.startswith("No module named ") and words in raised.message
+
+
+def test_a_mistyped_name_gets_the_one_that_was_meant(start):
+    raised = start("from inferlet import *\ndef main():\n    top_k_indices(1)\n").end()
+    said = "name 'top_k_indices' is not defined\n\nhint: did you mean `top_k`?"
+    assert (raised.error, raised.message) == ("NameError", said)
+
+
 def test_printed_text_keeps_its_order_and_comes_before_the_last_word(start):
     source = (
         "import sys\nfrom inferlet import session\n"
