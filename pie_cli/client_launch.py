@@ -72,12 +72,13 @@ class Launch:
 
 def start(model: str | None, client: str | None, keep_alive: float | None) -> Connection:
     """A connection to the engine, which is started if need be; it loads its model meanwhile."""
-    from pie_cli.starting import find_or_start
+    from pie_cli.starting import chosen, find_or_start
 
-    return find_or_start(
-        config.value("run.model", model), config.value("engine.keep_alive", keep_alive),
-        lambda _: None, config.value("run.client", client),
-    )  # fmt: skip
+    with chosen(config.setting("run.model", model)) as name:
+        return find_or_start(
+            name, config.value("engine.keep_alive", keep_alive), lambda _: None,
+            config.value("run.client", client),
+        )  # fmt: skip
 
 
 def launched_core(link: Link, launch: Launch) -> Future:

@@ -51,6 +51,13 @@ class Setting:
     value: Any
     source: str  # "default" | "file" | "environment" | "flag"
 
+    @property
+    def place(self) -> str:
+        """Where it was set, unless that is the command itself; else empty."""
+        if self.source == "file":
+            return f"`{self.key.name}` in `{path()}`"
+        return f"`{self.key.environment}`" if self.source == "environment" else ""
+
 
 KEYS = {
     key.name: key

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pie_cli import config
+from pie_cli import config, settings
 from pie_cli.output import note, table
 from pie_cli.usage import UsageError
 
@@ -58,6 +58,8 @@ def set_value(setting: Setting, value: Annotated[str, typer.Argument(metavar="VA
         raise UsageError(f"`{value}` {error}", f"{setting}: {key.help}") from None
     wanted = int(parsed) if isinstance(parsed, float) and parsed.is_integer() else parsed
     write(edited(read_text(), setting, json.dumps(wanted, ensure_ascii=False)), setting, wanted)
+    if setting == "run.model" and not settings.is_stored(parsed):
+        note(f"warning: the store has no model `{parsed}`: `pie models list` lists those it has")
     if text := os.environ.get(key.environment):
         note(f"note: `{key.environment}` is set to `{text}`, which goes before the file")
     return 0

@@ -135,7 +135,8 @@ def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") 
 def connect(options: Namespace, screen: "Screen") -> "Connection":
     """A connection to the engine that the options ask for, which is started if need be."""
     from pie_cli import config
-    from pie_cli.starting import find_or_start
+    from pie_cli.starting import chosen, find_or_start
 
     keep_alive = config.value("engine.keep_alive", options.keep_alive)
-    return find_or_start(config.value("run.model", options.model), keep_alive, screen.starting)
+    with chosen(config.setting("run.model", options.model)) as model:
+        return find_or_start(model, keep_alive, screen.starting)

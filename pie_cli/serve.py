@@ -53,13 +53,14 @@ def serve(
     from pie_cli.engine.options import HubOptions
     from pie_cli.engine.worker_process import WorkerOptions
     from pie_cli.models import resolve
-    from pie_cli.starting import enter_environment, prepare
+    from pie_cli.starting import chosen, enter_environment, prepare
     from pie_cli.usage import UsageError
 
     limits = engine_limits(limit or [])
-    chosen = config.value("engine.sandbox", sandbox and sandbox.value)
-    tier = "none" if unsafe_no_sandbox else chosen
-    facts = resolve(config.value("run.model", model))
+    wanted = config.value("engine.sandbox", sandbox and sandbox.value)
+    tier = "none" if unsafe_no_sandbox else wanted
+    with chosen(config.setting("run.model", model)) as name:
+        facts = resolve(name)
     folder = settings.engine_folder(facts["name"])
     prepare(folder)
     lock = take_lock(folder)

@@ -40,6 +40,19 @@ def find_or_start(
     return _start_once(resolve(model)["name"], keep_alive, on_start, client)
 
 
+@contextmanager
+def chosen(model: config.Setting) -> Iterator[str | None]:
+    """The name of the setting `run.model`; a store that refuses it says where it was set."""
+    try:
+        yield model.value
+    except Exception as error:
+        models = sys.modules.get("pie_cli.models")  # whoever raised its error has loaded it
+        if not (model.place and models and isinstance(error, models.StoreFailure)):
+            raise
+        words = f"{error} (the name comes from {model.place})"
+        raise models.StoreFailure(words, error.hint, error.exit_code) from None
+
+
 def _start_once(
     model: str, keep_alive: float, on_start: Callable[[str], None], client: str | None
 ) -> Connection:

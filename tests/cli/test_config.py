@@ -120,3 +120,24 @@ def test_editing_a_text_twice_changes_it_once():
     once = edited("", NAME, "1")
     assert edited(once, NAME, "1") == once
     assert edited(edited(once, NAME, "2"), NAME, "1") == once
+
+
+def test_a_model_that_the_store_lacks_is_kept_with_a_warning(clean_environment, capsys):
+    (config.settings.home() / "models" / "there").mkdir(parents=True)
+    for name, is_warned in (("there", False), ("absent", True)):
+        assert command(["config", "set", "run.model", name]) == 0
+        assert ("the store has no model `absent`" in capsys.readouterr().err) is is_warned
+        assert config.value("run.model") == name
+
+
+@pytest.mark.parametrize("verb", ["run", "serve"])
+def test_a_refused_model_that_was_configured_comes_with_its_place(own_engine, verb):
+    words = ["run", "inferlets/hello.py"] if verb == "run" else ["serve"]
+    own_engine.pie("config", "set", "run.model", "absent")
+    done = own_engine.pie(*words)
+    place = f"`run.model` in `{own_engine.home}/config.toml`"
+    assert done.returncode == 2 and "no model `absent` in the store" in done.stderr
+    assert f"the name comes from {place}" in done.stderr
+    own_engine.extra["PIE_MODEL"] = "other"
+    assert "the name comes from `PIE_MODEL`" in own_engine.pie(*words).stderr
+    assert "the name comes from" not in own_engine.pie(*words, "--model", "typed").stderr
