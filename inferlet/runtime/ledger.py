@@ -7,10 +7,10 @@ A Ledger plays submits forward without changing anything, so that a refused fram
 from typing import TYPE_CHECKING
 
 from inferlet.channel import Channel
-from inferlet.errors import InferletError, OutOfMemory, with_hint
+from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import handles
 from inferlet.runtime.binding import BoundPass, Plan, Recorded
-from inferlet.runtime.placing import Host, steps
+from inferlet.runtime.placing import Host, check_memory, steps
 from inferlet.working_set import WorkingSet
 from ipc.accounting import ChannelEffect
 from ipc.types import MAX_RESULT_BYTES
@@ -41,7 +41,7 @@ class Ledger:
         sets = fwd._working_sets
         hosts = [self._hosts.get(ws) or Host.of(ws) for ws in sets]
         for ws, step in zip(sets, steps(bound.inputs, sets, hosts, self._popped), strict=True):
-            _check_memory(fwd, max(step.after.least_extent, step.after.reserved))
+            check_memory(fwd._label, max(step.after.least_extent, step.after.reserved))
             self._hosts[ws] = step.after
 
     def _admit_result(self, fwd: "ForwardPass", bound: BoundPass | Plan) -> None:
@@ -103,19 +103,6 @@ def _check_results(fwd: "ForwardPass", recorded: Recorded, num_coming: int) -> N
                 f"{num_coming} results of {fwd._label} with {nbytes:,} bytes each are not awaited; "
                 f"at most {MAX_RESULT_BYTES:,} bytes are on their way at once",
                 "await the epilogue before the next submit",
-            )
-        )
-
-
-def _check_memory(fwd: "ForwardPass", extent: int) -> None:
-    engine = handles.current().engine
-    needed = -(-extent // engine.page_size)
-    if needed > engine.num_pages:
-        raise OutOfMemory(
-            with_hint(
-                f"{fwd._label} needs {needed} pages for one sequence; the engine has "
-                f"{engine.num_pages}",
-                "use a shorter sequence, or start the engine with more memory",
             )
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from inferlet.channel import Channel
-from inferlet.errors import InferletError, with_hint
+from inferlet.errors import InferletError, OutOfMemory, with_hint
 from inferlet.runtime import handles, ports
 from inferlet.runtime.ports import Shape
 from inferlet.working_set import WorkingSet
@@ -205,6 +205,20 @@ def _unknown(inputs: Inputs, host: Host, most: int) -> LaneStep:
     return LaneStep(0 if inputs.fold is None else None, 0, 0, least, after)
 
 
+def check_memory(label: str, extent: int) -> None:
+    """OutOfMemory when no sequence can have so many slots."""
+    engine = handles.current().engine
+    needed = -(-extent // engine.page_size)
+    if needed > engine.num_pages:
+        raise OutOfMemory(
+            with_hint(
+                f"{label} needs {needed} pages for one sequence; the engine has "
+                f"{engine.num_pages}",
+                "use a shorter sequence, or start the engine with more memory",
+            )
+        )
+
+
 # ---- explicit placement
 
 
@@ -254,6 +268,7 @@ class _Explicit:
         end = max(self.slots[row] for row in rows) + 1
         if self.kv_len is not None:
             end = max(end, self.kv_len[lane])
+        check_memory(self.inputs.label, end)  # before anything has that size
         slots = host.slots and host.slots.reserve(end)
         return host._replace(slots=slots, reserved=max(host.reserved, end))
 

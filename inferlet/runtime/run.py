@@ -26,7 +26,7 @@ from inferlet.runtime.fires import (
     growth,
 )
 from inferlet.runtime.ledger import Ledger, accept_channels, num_possible
-from inferlet.runtime.placing import Host, staged_end, steps
+from inferlet.runtime.placing import Host, check_memory, staged_end, steps
 from ipc import messages as m
 from ipc.errors import Failure
 
@@ -117,6 +117,7 @@ class Run:
     def _grant(self, credits: int) -> None:
         self._granted += credits
         end = staged_end(self.bound.inputs)
+        check_memory(self.bound.label, end)
         for ws in self._sets if end else ():
             ws._reserve(end)
         number = self.pipeline.number

@@ -1,5 +1,7 @@
 """Explicit geometry: what a submit refuses, what a fire fails for, and what a run undoes."""
 
+import tracemalloc
+
 import pytest
 
 from inferlet import (
@@ -204,3 +206,33 @@ def test_geometries_are_equal_when_their_ports_are():
 
     assert make(a) == make(a) and make([3]) == make([3])
     assert make(a) != make(b) and make([3]) != StateGeometry.folding()
+
+
+@pytest.mark.parametrize("how", ["list", "channel", "later cell of a run"])
+def test_a_slot_beyond_all_memory_is_refused_before_anything_has_that_size(how):
+    @on_engine(count_up)
+    async def run(hub):
+        huge, pipe = 2**31, Pipeline()
+        if how == "list":
+            fwd, _ = placing(WorkingSet(), [5, 6], [huge, 1], [huge + 1], positions=[0, 1])
+        else:
+            kv_len = Channel.from_([huge + 1], dtype.u32)
+            slots = Channel([2], dtype.u32).capacity(2)
+            if how != "channel":
+                slots.put([0, 1])
+            slots.put([huge, 1])
+            fwd, _ = placing(WorkingSet(), [5, 6], slots, kv_len, positions=[0, 1])
+            # Not a large kv_len alone, which is refused, too.
+            kv_len.set([2 if how != "channel" else huge + 1])
+        tracemalloc.start()
+        try:
+            with pytest.raises(OutOfMemory, match=r"(?s)needs \d+ pages for one sequence.*hint"):
+                if how == "later cell of a run":
+                    await pipe.run_ahead(fwd, 2, lambda t: None)
+                else:
+                    pipe.submit(fwd)
+            assert tracemalloc.get_traced_memory()[1] < 50 << 20
+        finally:
+            tracemalloc.stop()
+
+    run()
