@@ -14,8 +14,9 @@ SPECS = [{"name": n, "description": f"{n} two integers", "parameters": PAIR} for
 
 async def main(input: dict) -> dict:
     state, pipe, matcher = WorkingSet(), Pipeline(), tools.create_matcher(SPECS)
-    decoder, stops, size = tools.Decoder(), chat.stop_tokens(), model.output_vocab_size()
-    may = Channel([size], dtype.bool)
+    decoder, stops = tools.Decoder(), chat.stop_tokens()
+    anything = [0xFFFFFFFF] * len(matcher.mask())  # a bit a token, as the matcher's masks
+    may = Channel([len(anything)], dtype.u32)
 
     async def say(tokens, limit, is_forced):
         ids = []
@@ -24,7 +25,7 @@ async def main(input: dict) -> dict:
             forward.embed(tokens)
             forward.state([state], StateGeometry.folding())
             t = forward.epilogue(lambda: masked_argmax(intrinsics.output(0, "logits"), may.take()))
-            may.put(mask.unpack_mask(matcher.mask() if is_forced else [], size))
+            may.put(matcher.mask() if is_forced else anything)
             pipe.submit(forward)
             ids += (tokens := [await t])
             if is_forced and isinstance(event := decoder.feed(tokens), tools.Event.Call):
