@@ -18,6 +18,7 @@ async def next_line():
 
 async def main(input: dict) -> dict:
     state, pipe, stops = WorkingSet(), Pipeline(), set(chat.stop_tokens())
+    limit = input.get("max_tokens", 256)
     token = Channel.from_([0], dtype.i32)
 
     def choose():
@@ -44,14 +45,16 @@ async def main(input: dict) -> dict:
 
         pipe.submit(prefill)
         if on_token(await first):
-            await pipe.run_ahead(decode, input.get("max_tokens", 256) - 1, on_token)
+            await pipe.run_ahead(decode, limit - 1, on_token)
         session.send("\n")
+        if seen[-1] not in stops:
+            print(f"(cut at {len(seen)} tokens: --max-tokens gives more)")
         return seen
 
     decode, _ = build(token)
     message, turns, ids = input.get("prompt"), 0, []
     while True:
-        if message is None:
+        while message is None or not str(message).strip():  # an empty line is no turn
             pipe.park()
             try:
                 message = await next_line()
