@@ -65,7 +65,7 @@ LIMITS = {
     "channels": ("bytes", "its channels' rings: cell size times (capacity + `model.run_ahead_window()`)"),
     "passes": ("count", "passes that are queued"),
     "output": ("bytes", "what it prints, in all"),
-    "messages": ("a second", "all that it says to the hub"),
+    "messages": ("a second", "all that it says to the hub; beyond it waits to be read"),
     "inbox": ("count", "messages that it has not received; a further sender is refused"),
 }
 
