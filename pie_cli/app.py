@@ -33,6 +33,13 @@ def pie(
             callback=completion_scripts.on_install,
         ),
     ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="The same as `pie version`.", is_eager=True,
+            callback=versions.on_version,
+        ),
+    ] = False,
 ) -> None:  # fmt: skip
     """Programs that drive a language model."""
 

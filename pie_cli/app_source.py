@@ -3,9 +3,10 @@
 import ast
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from pie_cli.usage import UsageError
+from pie_cli.usage import UsageError, meant
 
 
 def read_app(path: str, verb: str = "run") -> str:
@@ -14,10 +15,8 @@ def read_app(path: str, verb: str = "run") -> str:
     try:
         data = Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise UsageError(
-            f"No inferlet at `{path}`",
-            f"`pie {verb}` takes a path to a Python file; examples are in `inferlets/`",
-        ) from None
+        hint = f"`pie {verb}` takes a path to a Python file; examples are in `inferlets/`"
+        raise UsageError(f"No inferlet at `{path}`", meant(path, _apps_near(path), hint, 0.6)) from None
     except IsADirectoryError:
         raise UsageError(
             f"`{path}` is a folder", f"`pie {verb}` takes a path to a Python file"
@@ -25,6 +24,16 @@ def read_app(path: str, verb: str = "run") -> str:
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}") from None
     return _text(data, path)
+
+
+def _apps_near(path: str) -> list[str]:
+    """Python files where the missing one was looked for, and among the examples."""
+    folders = {os.path.dirname(path), "inferlets"}
+    found = []
+    for folder in folders:
+        with suppress(OSError, ValueError):
+            found += [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+    return [name for name in found if name.endswith(".py")]
 
 
 def _text(data: bytes, path: str) -> str:

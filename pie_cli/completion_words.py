@@ -10,6 +10,7 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
         {
             "--help": None,
             "--install-completion": None,
+            "--version": None,
         },
     ),
     "attach": (

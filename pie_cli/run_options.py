@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pie_cli.usage import UsageError
+from pie_cli.usage import UsageError, meant
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         name = f"`{error.argument_name}`: " if error.argument_name else ""
         raise UsageError(name + QUOTED.sub(r"`\1`", error.message), HINT) from None
     if unknown:
-        kind = "option" if unknown[0].startswith("-") else "argument"
-        raise UsageError(f"unknown {kind} `{unknown[0]}`", HINT)
+        word = unknown[0]
+        if not word.startswith("-"):
+            raise UsageError(f"unknown argument `{word}`", HINT)
+        flags = [option.flag for option in OPTIONS]
+        raise UsageError(f"unknown option `{word}`", meant(word.partition("=")[0], flags, HINT))
     options.words = words
     return options
 

@@ -28,6 +28,13 @@ def version(
     return 0
 
 
+def on_version(value: bool) -> None:
+    """The option of `pie` itself: the same as the verb."""
+    if value:
+        version()
+        raise typer.Exit(0)
+
+
 def packages() -> dict[str, str]:
     """The packages that matter and are installed."""
     from importlib import metadata
