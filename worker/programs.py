@@ -21,6 +21,10 @@ from worker.state import Fire, Segment
 
 MAX_COMPILED = 512
 MAX_CONSTANT_SETS = 256
+# Of what lives at once in a stacked call. A device has more, and longer calls suit it.
+MAX_STACKED_BYTES = 1 << 28
+MAX_STACKED_BYTES_ON_DEVICE = 1 << 31
+MAX_JOINED_BYTES = 1 << 24  # what several calls gave is copied together when each gave so little
 Cells = tuple[dict[int, Tensor], dict[int, Tensor]]
 
 
@@ -54,6 +58,15 @@ class Programs:
 
     def _compile(self, stage: Stage) -> CompiledProgram:
         return executor.compile(stage.program, stage.slot_types, stage.outputs, self.device)
+
+    def most_stacked(self, stage: Stage) -> int:
+        """How many instances of it one call may have, for their memory."""
+        is_host = self.device.type == "cpu"
+        most = MAX_STACKED_BYTES if is_host else MAX_STACKED_BYTES_ON_DEVICE
+        try:
+            return max(1, most // max(1, self.compiled(stage).peak_bytes))
+        except Exception:
+            return 1  # it fails when it is run, each for itself
 
     def constants(self, stages: Sequence[Stage]) -> list[Tensor]:
         """`[G, *shape]` each, or `[1, *shape]` when all instances agree."""
@@ -116,8 +129,9 @@ def run_group(
     cells: Callable[[CompiledProgram, Sequence[int]], Cells],
     outputs: Callable[[Sequence[int]], dict[tuple[int, str], Tensor]],
 ) -> StageOutput | list[Ran | Failure]:
-    """What all stages got, or a result for each when some has failed. `cells` (fronts, and what
-    earlier phases of the fires put) and `outputs` give the tensors of chosen instances."""
+    """What all stages got, or a result for each when some has failed or they were too large for one
+    call. `cells` (fronts, and what earlier phases of the fires put) and `outputs` give the tensors
+    of chosen instances, which are neighbours."""
 
     def run(chosen: Sequence[int]) -> StageOutput:
         compiled = programs.compiled(stages[chosen[0]])
@@ -125,14 +139,40 @@ def run_group(
         fronts, earlier = cells(compiled, chosen)
         return compiled.run(len(chosen), fronts, outputs(chosen), constants, earlier)
 
-    everybody = range(len(stages))
+    size = programs.most_stacked(stages[0])
+    if len(stages) <= size:
+        return _run_all(stages, range(len(stages)), run)
+    chunks = [
+        range(start, min(start + size, len(stages))) for start in range(0, len(stages), size)
+    ]
+    made = [_run_all(stages, chosen, run) for chosen in chunks]
+    if all(isinstance(part, StageOutput) and _nbytes(part) <= MAX_JOINED_BYTES for part in made):
+        return _joined(made)
+    return [ran for part, chosen in zip(made, chunks) for ran in one_by_one(part, len(chosen))]
+
+
+def _nbytes(output: StageOutput) -> int:
+    return sum(made.nbytes for made in (*output.registers.values(), *output.results))
+
+
+def _joined(parts: Sequence[StageOutput]) -> StageOutput:
+    registers = {
+        slot: torch.cat([part.registers[slot] for part in parts]) for slot in parts[0].registers
+    }
+    return StageOutput(registers, [torch.cat(rows) for rows in zip(*(p.results for p in parts))])
+
+
+def _run_all(
+    stages: Sequence[Stage], chosen: range, run: Callable[[Sequence[int]], StageOutput]
+) -> StageOutput | list[Ran | Failure]:
+    """One call for the chosen; when it raises, one for each."""
     try:
-        return run(everybody)
+        return run(chosen)
     except Exception as error:
-        if len(stages) == 1:
-            return [_failure(stages[0], error)]
+        if len(chosen) == 1:
+            return [_failure(stages[chosen[0]], error)]
     results: list[Ran | Failure] = []
-    for i in everybody:
+    for i in chosen:
         try:
             results.append(Ran(run([i]), 0))
         except Exception as error:

@@ -11,7 +11,8 @@ from ipc.messages import Credit
 from ipc.types import DType, TensorType
 from tests.eta_support import FakeChannel, traced
 from tests.worker.bench import TOKEN, Bench, Chat, Client, as_cell, logits, program
-from worker.eta.executor import CompiledProgram
+from worker import programs
+from worker.eta.executor import CompiledProgram, compile
 
 VOCAB, COUNT, LENGTH = 64, 64, 10
 RNG = TensorType(DType.u32, (2,))
@@ -123,3 +124,52 @@ def test_a_faulting_program_fails_its_own_pipeline_alone():
         start(client, number)
     advance(quiet, others)
     assert [c.tokens(0) for c in clients] == [c.tokens(0) for c in others]
+
+
+@pytest.mark.parametrize("joined", [0, 1 << 24])
+def test_large_instances_run_in_several_calls_and_draw_the_same(group_sizes, monkeypatch, joined):
+    whole = Bench(num_pages=512)
+    for number in range(7):
+        start(whole.client(), number)
+    advance(whole, list(whole.clients.values()))
+    assert group_sizes == [7] * LENGTH
+    group_sizes.clear()
+    stage, _ = recorded(0.5, 0.5)
+    peak = compile(stage.program, [RNG, TOKEN], stage.outputs, "cpu").peak_bytes
+    monkeypatch.setattr(programs, "MAX_STACKED_BYTES", 3 * peak)
+    monkeypatch.setattr(programs, "MAX_JOINED_BYTES", joined)
+    parts = Bench(num_pages=512)
+    for number in range(7):
+        start(parts.client(), number)
+    advance(parts, list(parts.clients.values()))
+    assert group_sizes == [3, 3, 1] * LENGTH
+    for number, client in whole.clients.items():
+        assert parts.clients[number].tokens() == client.tokens()
+
+
+def test_what_lives_at_once_is_counted_for_one_instance():
+    def build(b):
+        x = b.add("broadcast", (b.add("reduce_max", (logits(b),)),), {"shape": (1000,)})
+        for _ in range(5):
+            x = b.add("exp", (x,))  # of five, two live at once, and the scratch of one
+        return [b.add("reduce_sum", (x,))]
+
+    outputs = {(0, "logits"): TensorType(DType.f32, (VOCAB,))}
+    assert 12_000 <= compile(program(build), [], outputs, "cpu").peak_bytes < 13_000
+
+
+def test_equal_heavy_stages_of_many_pipelines_do_not_pile_up_in_memory(group_sizes):
+    bench = Bench(num_pages=512)
+    client = bench.client()
+
+    def build(b):
+        x = b.add("broadcast", (b.add("reduce_max", (logits(b),)),), {"shape": (1 << 22,)})
+        return [b.add("reduce_sum", (b.add("mul", (x, x)),))]
+
+    stage = client.stage(program(build))
+    for _ in range(12):
+        pass_id = client.define_pass([1, 2], [client.working_set()], epilogue=stage)
+        client.submit(client.pipeline(), pass_id)
+    bench.settle()
+    assert len(client.fired()) == 12
+    assert sum(group_sizes) == 12 and max(group_sizes) < 12

@@ -69,6 +69,16 @@ class CompiledProgram:
             call = Call(tuple(types[i] for i in node.args), types[index], node.attr_map, device)
             over = {arg for arg in node.args if last_use[arg] == index} - kept
             self._steps.append(_Step(index, KERNELS[node.op.name], call, node.args, tuple(over)))
+        self.peak_bytes = self._peak_bytes(types)
+
+    def _peak_bytes(self, types: Sequence[TensorType]) -> int:
+        """Of one instance: what lives at once, and as much as its result for a kernel's scratch."""
+        live = peak = sum(types[index].nbytes for index, _ in self._sources)
+        for step in self._steps:
+            live += types[step.node].nbytes
+            peak = max(peak, live + types[step.node].nbytes)
+            live -= sum(types[arg].nbytes for arg in step.last_uses)
+        return peak
 
     def run(
         self,
