@@ -28,6 +28,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     stage: str = ""  # "prologue" | "epilogue" | "" when it was not in a stage
     node: int = -1
     limit: str = ""  # of LIMIT: which one of the process, by its key in types.Limits
+    ports: tuple[str, ...] = ()  # of GEOMETRY: whose values broke the rule, by their names
 
 
 class ProtocolError(Exception):

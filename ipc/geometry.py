@@ -8,12 +8,38 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ipc.errors import ErrorCode, Failure
+
 EMPTY = -1  # the position of a slot that holds no row
 FREEZE_ALL = 0xFFFFFFFF
 
 
+# What to do, by the port whose values break a rule.
+HINTS = {
+    "positions": "place rows below `model.context_length()`",
+    "slots": "write each slot once, from `folded()` on, below `kv_len` and the end of `reserve`",
+    "kv_len": "take a `kv_len` above all slots that are written, and `reserve` as many on the host",
+    "fold": "freeze no further than slots are filled without a gap",
+    "indptr": "give the first row of each lane and then the number of rows, such as [0, 2, 5]",
+    "readout": "read rows of this pass, from each lane as many as at its first submit",
+    "mask": "give the mask a column for each slot of the longest lane, its new rows included",
+    "tokens": "end the sequence earlier, or fork it before it is too long",
+}
+
+
 class GeometryError(Exception):
-    """What the pass asks of a working set is not possible."""
+    """What the pass asks of a working set is not possible. `ports`: whose values are wrong."""
+
+    def __init__(self, what: str, *ports: str) -> None:
+        super().__init__(what)
+        self.ports = ports
+
+    @property
+    def hint(self) -> str:
+        return HINTS[self.ports[0]]
+
+    def as_failure(self) -> Failure:
+        return Failure(ErrorCode.GEOMETRY, str(self), ports=self.ports)
 
 
 class Slots(NamedTuple):
@@ -85,9 +111,10 @@ def check_sizes(explicit: Explicit, indptr: Sequence[int]) -> None:
     for name, wanted in (("positions", num_rows), ("slots", num_rows), ("kv_len", num_lanes)):
         if len(getattr(explicit, name)) != wanted:
             given = len(getattr(explicit, name))
-            raise GeometryError(f"`{name}` has {given} entries; the pass needs {wanted}")
+            raise GeometryError(f"`{name}` has {given} entries; the pass needs {wanted}", name)
     if explicit.fold is not None and len(explicit.fold) != num_lanes:
-        raise GeometryError(f"`fold` has {len(explicit.fold)} entries; the pass needs {num_lanes}")
+        given = len(explicit.fold)
+        raise GeometryError(f"`fold` has {given} entries; the pass needs {num_lanes}", "fold")
 
 
 def fold_rows(slots: Slots, rows: Sequence[int], context: int) -> Placed:
@@ -95,7 +122,7 @@ def fold_rows(slots: Slots, rows: Sequence[int], context: int) -> Placed:
     first, end = slots.next_position, slots.extent + len(rows)
     if rows and first + len(rows) > context:
         last = first + len(rows) - 1
-        raise GeometryError(f"position {last} is beyond the model's context of {context}")
+        raise GeometryError(f"position {last} is beyond the model's context of {context}", "tokens")
     positions = range(first, first + len(rows))
     stored = slots.stored if slots.positions is None else (*slots.positions, *positions)
     if slots.positions is None:
@@ -121,12 +148,13 @@ def place_rows(
     check_rows(at, positions, kv_len, context)
     if min(at) < slots.folded:
         raise GeometryError(
-            f"slot {min(at)} is frozen: the first {slots.folded} slots of lane {lane} are"
+            f"slot {min(at)} is frozen: the first {slots.folded} slots of lane {lane} are", "slots"
         )
     if max(kv_len, max(at) + 1) > slots.reserved:
         raise GeometryError(
             f"lane {lane} writes up to slot {max(at)} and reads {kv_len}, but has reserved "
-            f"{slots.reserved}"
+            f"{slots.reserved}",
+            "slots" if max(at) >= slots.reserved else "kv_len",
         )
     end = min(kv_len, max(slots.extent, max(at) + 1))  # nothing is filled from there on
     first = at[0]
@@ -145,11 +173,16 @@ def check_rows(slots: Sequence[int], positions: Sequence[int], kv_len: int, cont
     """The rules that hold whatever the working set is; for the present rows of one lane."""
     if len(set(slots)) < len(slots):
         twice = next(slot for i, slot in enumerate(slots) if slot in slots[:i])
-        raise GeometryError(f"slot {twice} is written by two rows of a lane")
+        raise GeometryError(f"slot {twice} is written by two rows of a lane", "slots")
     if slots and max(slots) >= kv_len:
-        raise GeometryError(f"slot {max(slots)} is not below the lane's kv_len of {kv_len}")
+        raise GeometryError(
+            f"slot {max(slots)} is not below the lane's kv_len of {kv_len}", "slots", "kv_len"
+        )
     if positions and max(positions) >= context:
-        raise GeometryError(f"position {max(positions)} is beyond the model's context of {context}")
+        last = max(positions)
+        raise GeometryError(
+            f"position {last} is beyond the model's context of {context}", "positions"
+        )
 
 
 def _place_anywhere(
@@ -188,7 +221,9 @@ def _only_fold(slots: Slots, fold: int, kv_len: int) -> Placed:
 def _check_filled(stored: Sequence[int], folded: int, end: int) -> None:
     if not isinstance(stored, range) and EMPTY in stored[folded:end]:
         hole = stored.index(EMPTY, folded)
-        raise GeometryError(f"slot {hole} is empty, so the slots up to {end} cannot be frozen")
+        raise GeometryError(
+            f"slot {hole} is empty, so the slots up to {end} cannot be frozen", "fold"
+        )
 
 
 def visible(placed: Placed, row: int, mask: Sequence[int] | None = None) -> list[int]:
@@ -210,8 +245,9 @@ def check_indptr(indptr: Sequence[int], num_rows: int) -> None:
     rises = all(start <= end for start, end in pairwise(indptr))
     if len(indptr) < 2 or indptr[0] != 0 or indptr[-1] != num_rows or not rises:
         raise GeometryError(
-            f"`indptr` is {list(indptr)[:16]}: it starts with 0, never decreases, and ends with the "
-            f"number of rows, {num_rows}"
+            f"`indptr` is {list(indptr)[:16]}: it starts with 0, never decreases, and ends with "
+            f"the number of rows, {num_rows}",
+            "indptr",
         )
 
 
@@ -220,7 +256,8 @@ def check_mask(placed: Sequence[Placed], width: int) -> None:
     for lane, lane_placed in enumerate(placed):
         if lane_placed.rows and len(lane_placed.stored) > width:
             raise GeometryError(
-                f"the mask has {width} columns; lane {lane} has {len(lane_placed.stored)} slots"
+                f"the mask has {width} columns; lane {lane} has {len(lane_placed.stored)} slots",
+                "mask",
             )
 
 
@@ -237,11 +274,13 @@ def readout_by_lane(
     else:
         for row in readout:
             if not 0 <= row < indptr[-1]:
-                raise GeometryError(f"row {row} is read out of {indptr[-1]} rows")
+                raise GeometryError(f"row {row} is read out of {indptr[-1]} rows", "readout")
         by_lane = [[row for row in readout if start <= row < end] for start, end in lanes]
     found = [len(rows) for rows in by_lane]
     if counts is not None and found != list(counts):
         raise GeometryError(
-            f"{found} rows are read out of the lanes; the pass is fixed to {list(counts)}"
+            f"{found} rows are read out of the lanes; the pass is fixed to {list(counts)}",
+            "readout",
+            "indptr",
         )
     return [row for rows in by_lane for row in rows]

@@ -221,7 +221,7 @@ def resolve(
         if spec.mask is not None:
             geometry.check_mask(placed, spec.mask.width)
     except GeometryError as error:
-        return Failure(ErrorCode.GEOMETRY, str(error))
+        return error.as_failure()
     fire.view = View(placed, readout, mask)
     return None
 

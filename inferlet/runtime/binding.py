@@ -57,7 +57,7 @@ class BoundPass:
         self.pipeline = pipeline
         self.recorded: Recorded = plan.recorded
         self.inputs = plan.inputs
-        self._tokens = fwd._tokens if isinstance(fwd._tokens, Channel) else None
+        self._mask = fwd._mask if isinstance(fwd._mask, Channel) else None
         self.spec: PassSpec = plan.spec(self.number, lambda channel: channel._number)
         self.effects: dict[Channel, ChannelEffect] = plan.effects
         # Weak: the results know the pass, and nobody can await them once the user has no handle.
@@ -80,13 +80,20 @@ class BoundPass:
 
     def place_of(self, failure: Failure) -> str:
         """The user's line that a failure is about, `app.py:14`; empty when it is not known."""
-        if failure.code == ErrorCode.TOKEN_RANGE and self._tokens is not None:
-            channel = self._tokens
-            lines = ", ".join(map(at, channel._made_at)) or "the host"
-            return f"{lines}: what is put on {channel._label}"
+        ports = ("tokens",) if failure.code == ErrorCode.TOKEN_RANGE else failure.ports
+        fed = [self._mask if name == "mask" else getattr(self.inputs, name) for name in ports]
+        places = [_put_at(port) for port in fed if isinstance(port, Channel)]
+        if places:
+            return "\n  at ".join(places)
         traced = getattr(self.recorded, failure.stage) if failure.stage else None
         line = traced.source.get(failure.node) if traced else None
         return at(line) if line else ""
+
+
+def _put_at(channel: Channel) -> str:
+    """Where the values that fed a port come from."""
+    lines = ", ".join(map(at, channel._made_at)) or "the host"
+    return f"{lines}: what is put on {channel._label}"
 
 
 class Plan:

@@ -3,7 +3,8 @@
 import errno
 from collections.abc import Callable
 
-from inferlet.errors import InferletError, OutOfMemory
+from inferlet.errors import InferletError, OutOfMemory, with_hint
+from ipc import geometry
 from ipc.errors import ErrorCode, Failure
 
 MakeError = Callable[
@@ -23,6 +24,8 @@ def fire_failure(failure: Failure, label: str, number: int, place: str) -> MakeE
     text = f"fire {number} of {label} failed{where}: {failure.message}"
     if place:
         text += f"\n  at {place}"
+    if failure.ports:
+        text = with_hint(text, geometry.HINTS.get(failure.ports[0], ""))
     return lambda: _error(failure, text)
 
 

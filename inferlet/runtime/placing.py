@@ -102,7 +102,7 @@ def steps(inputs: Inputs, sets: Sequence[WorkingSet], hosts: Sequence[Host], ski
     try:
         return list(_steps(inputs, sets, hosts, skipped))
     except GeometryError as error:
-        raise InferletError(f"{inputs.label}: {error}") from None
+        raise InferletError(with_hint(f"{inputs.label}: {error}", error.hint)) from None
 
 
 def _steps(
@@ -191,7 +191,8 @@ def _check_context(inputs: Inputs, ws: WorkingSet, host: Host, rows: int) -> Non
 def _check_mask(inputs: Inputs, placed: Placed, lane: int) -> None:
     if inputs.mask_width is not None and placed.rows and len(placed.stored) > inputs.mask_width:
         raise GeometryError(
-            f"the mask has {inputs.mask_width} columns; lane {lane} has {len(placed.stored)} slots"
+            f"the mask has {inputs.mask_width} columns; lane {lane} has {len(placed.stored)} slots",
+            "mask",
         )
 
 
@@ -280,12 +281,14 @@ class _Explicit:
         geometry.check_rows(slots, positions, kv_len, handles.current().model.context_length)
         if slots and min(slots) < host.folded:
             raise GeometryError(
-                f"slot {min(slots)} is frozen: the first {host.folded} slots of lane {lane} are"
+                f"slot {min(slots)} is frozen: the first {host.folded} slots of lane {lane} are",
+                "slots",
             )
         if rows and host.slots is not None and self.kv_len is not None:
             if kv_len > host.slots.reserved:
                 raise GeometryError(
-                    f"lane {lane} reads {kv_len} slots, but has reserved {host.slots.reserved}"
+                    f"lane {lane} reads {kv_len} slots, but has reserved {host.slots.reserved}",
+                    "kv_len",
                 )
 
 

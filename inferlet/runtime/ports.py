@@ -185,7 +185,7 @@ def as_inferlet_error(fwd: ForwardPass) -> Iterator[None]:
     try:
         yield
     except GeometryError as error:
-        raise InferletError(f"{fwd._label}: {error}") from None
+        raise InferletError(with_hint(f"{fwd._label}: {error}", error.hint)) from None
 
 
 # ---- for the wire

@@ -50,7 +50,7 @@ class Execution:
         try:
             outputs = self._forward(tokens)
         except GeometryError as error:
-            raise FireFailed(Failure(ErrorCode.GEOMETRY, str(error))) from None
+            raise FireFailed(error.as_failure()) from None
         self.results = self._stage(spec.epilogue, outputs)
 
     def growth(self, before: Sequence["SetState"]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -236,3 +236,39 @@ def test_a_slot_beyond_all_memory_is_refused_before_anything_has_that_size(how):
             tracemalloc.stop()
 
     run()
+
+
+BROKEN = {"positions": 4096, "slots": 30, "kv_len": 99, "readout": 1, "indptr": 3}
+
+
+@pytest.mark.parametrize("port", BROKEN)
+def test_a_value_that_a_stage_made_for_a_port_fails_with_the_line_of_its_put(port):
+    @on_engine(count_up)
+    async def run(hub):
+        ws, pipe = WorkingSet(), Pipeline()
+        ws.reserve(8)
+        sizes = {name: 2 if name == "indptr" else 1 for name in BROKEN}
+        made = Channel([sizes[port]], dtype.u32).named("chosen")
+        feed = Channel.from_([0] * (sizes[port] - 1) + [BROKEN[port]], dtype.u32)
+
+        def prologue():
+            made.put(feed.take() + 0)  # the line
+
+        fwd = ForwardPass()
+        fwd.embed([5], indptr=made if port == "indptr" else None)
+        places = {"positions": [0], "slots": [0], "kv_len": [1]}
+        if port in places:
+            fwd.state([ws], StateGeometry(**{**places, port: made}))
+        else:
+            fwd.state([ws], StateGeometry.folding())
+        if port == "readout":
+            fwd.readout(made)
+        fwd.prologue(prologue)
+        seen = fwd.epilogue(greedy())
+        pipe.submit(fwd)
+        line = prologue.__code__.co_firstlineno + 1
+        where = rf"(?s)at test_geometry.py:{line}: what is put on channel `chosen`.*hint: "
+        with pytest.raises(InferletError, match=where):
+            await seen
+
+    run()

@@ -86,14 +86,14 @@ def naive(slots: Slots, explicit: Explicit, tokens: list[int]) -> tuple[dict, li
         at = [explicit.slots[i] for i in rows]
         legal = all(slots.folded <= s < slots.reserved and s < kv_len for s in at)
         if not legal or len(set(at)) < len(at) or kv_len > slots.reserved:
-            raise GeometryError
+            raise GeometryError("refused")
         held |= {explicit.slots[i]: explicit.positions[i] for i in rows}
         held = {s: p for s, p in held.items() if s < kv_len}
         seen = [sorted(s for s in held if held[s] <= explicit.positions[i]) for i in rows]
     extent = max(held, default=-1) + 1
     folded = min(slots.folded + fold, extent)
     if any(s not in held for s in range(folded)):
-        raise GeometryError
+        raise GeometryError("refused")
     return held, seen, folded
 
 
