@@ -16,7 +16,8 @@ def read_app(path: str, verb: str = "run") -> str:
         data = Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         hint = f"`pie {verb}` takes a path to a Python file; examples are in `inferlets/`"
-        raise UsageError(f"No inferlet at `{path}`", meant(path, _apps_near(path), hint, 0.6)) from None
+        hint = meant(path, _apps_near(path), hint, 0.6)
+        raise UsageError(f"No inferlet at `{path}`", hint) from None
     except IsADirectoryError:
         raise UsageError(
             f"`{path}` is a folder", f"`pie {verb}` takes a path to a Python file"

@@ -18,7 +18,7 @@ SHOWN_STEP = 1 << 20  # in units of `weight`
 def logs(
     id: Id,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay, and print what comes, to its end.")
+        bool, typer.Option("--follow", "-f", help="Stay, and print what comes, to its end; stderr says of what it did not return.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON array; with `-f` one object a line.")
@@ -48,6 +48,7 @@ def logs(
 def follow_log(engine: "Connection", as_json: bool) -> None:
     """Print what comes until the process ends. Raises EngineLost."""
     from ipc import client as c
+    from pie_cli.output import note
 
     shown = 0
     while True:
@@ -59,7 +60,12 @@ def follow_log(engine: "Connection", as_json: bool) -> None:
                 if shown > SHOWN_STEP:
                     engine.send(c.Shown(printed.process, shown))
                     shown = 0
-            case c.Returned() | c.Error():
+            case c.Returned():
+                return
+            case c.Error() as end:
+                from pie_cli.screen import describe
+
+                note(f"`{end.process}` has ended: {describe(end)}")
                 return
             case c.EngineFailed(message, hint):
                 raise engine.lost(message, hint)

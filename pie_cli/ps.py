@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -30,35 +31,67 @@ WIDE = (*KEYS, "model", "cpu", "priority", "inbox", "views", "position")
 
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="All that is known.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show them anew every second.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="All that is known; with `--json` the model and more keys, too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them anew every second; in a pipe when they change.")] = False,
 ) -> int:
     """List the live processes of all engines."""
+    keys = WIDE if wide else KEYS if as_json else (*KEYS, "model")
+    shown = Shown()
     while True:
         rows = live_rows()
         if as_json:
-            keys = WIDE if wide else KEYS
             print(json.dumps([{key: getattr(row, key) for key in keys} for row in rows]))
-        else:
-            show(rows, WIDE if wide else (*KEYS, "model"), anew=watch)
+        elif not watch:
+            show(rows, keys)
+        elif is_animated(sys.stdout):
+            sys.stdout.write(CLEAR)
+            show(rows, keys, shutil.get_terminal_size())
+        elif shown.is_new(rows):
+            show(rows, keys)
         if not watch:
             return 0
         sys.stdout.flush()
         time.sleep(WATCH_SECONDS)
 
 
-def show(rows: "list[c.ProcessRow]", keys: tuple[str, ...], anew: bool) -> None:
-    """A table; on a terminal `anew` replaces what is there."""
-    if anew and is_animated(sys.stdout):
-        sys.stdout.write(CLEAR)
+class Shown:
+    """What a file or a pipe was told last: it gets the same facts but once."""
+
+    def __init__(self) -> None:
+        self._facts: list[tuple[object, ...]] | None = None
+
+    def is_new(self, rows: "list[c.ProcessRow]") -> bool:
+        """Whether more than time has passed; an empty line then parts it from the last."""
+        keys = [key for key in WIDE if key not in ("age", "cpu")]
+        facts = [tuple(getattr(row, key) for key in keys) for row in rows]
+        before, self._facts = self._facts, facts
+        if before and facts != before:
+            print()
+        return facts != before
+
+
+def show(
+    rows: "list[c.ProcessRow]", keys: tuple[str, ...], size: os.terminal_size | None = None
+) -> None:
+    """A table, cut to a terminal's size where one is given."""
     if rows:
         head = [key.replace("_", " ") for key in keys]
-        print(table([head, *([_readable(key, getattr(row, key)) for key in keys] for row in rows)]))
+        text = table([head, *([_readable(key, getattr(row, key)) for key in keys] for row in rows)])
+        print(cropped(text, size) if size else text)
     else:
         from pie_cli import cards, settings
 
         running = any(cards.read(folder) for folder in settings.engine_folders())
         note("no live processes" if running else "no engine is running")
+
+
+def cropped(text: str, size: os.terminal_size) -> str:
+    """No line that would wrap, and no more than fit with the cursor below them."""
+    lines = [line[: size.columns] for line in text.splitlines()]
+    if len(lines) < size.lines:
+        return "\n".join(lines)
+    kept = lines[: max(1, size.lines - 2)]
+    return "\n".join([*kept, f"… {len(lines) - len(kept)} more"[: size.columns]])
 
 
 def kill(ids: Ids) -> int:
