@@ -16,6 +16,10 @@ class Config:
     decode_rows: int = 8  # a fire with at most so many is a decode
     min_chunk: int = 16  # a long pass is not cut finer
     passed_over: int = 32  # waves without a process that is ready: then it goes before all others
+    # Of the work of stages in one wave, about nanoseconds of a core (`ipc.eta.work`):
+    light_steps: int = 1 << 26  # a fire with more is heavy: it never joins a wave of other heavy ones
+    heavy_steps: int = 1 << 28  # … unless they have no more than this together
+    process_steps: int = 1 << 30  # of one process, if it is more than one fire
     max_embed_length: int = 8192
     run_ahead_window: int = 6
     patience_floor: float = 0.002  # how long a wave waits for the submits that usually follow

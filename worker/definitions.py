@@ -126,6 +126,7 @@ class Stage:
     outputs: Outputs
     constants: bytes
     key: StageKey
+    steps: int = 0  # of one instance: what it costs, see `ipc.eta.work`
     appended: tuple[int, ...] = ()  # channel slots whose last put a fire appends
 
 
@@ -143,6 +144,7 @@ class Pass:
     pipeline: Pipeline | None = None
     dropped: bool = False
     ports: Ports | None = None  # None: rows go to the end of their sets
+    steps: int = 0  # of both stages
     is_single: bool = False  # one row of one lane, appended, read out, and nothing before it
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ipc import accounting
+from ipc.eta import work
 from ipc.eta.check import CheckError, check
 from ipc.eta.graph import SPENT, Program
 from ipc.eta.ops import CARRY, INDEX
@@ -74,6 +75,7 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
         stages.get("epilogue"),
         spec.working_sets,
         ports=bound_ports,
+        steps=sum(stage.steps for stage in stages.values()),
         is_single=bound_ports is None and _is_single(spec, uses),
     )
 
@@ -239,8 +241,9 @@ def _bind_stage(
     outputs_key = tuple(sorted(outputs.items()))
     key = state.programs.key(bound.program_id, slot_types, outputs_key, readout_counts)
     return Stage(
-        name, bound.program_id, program, channels, slot_types, outputs, bound.constants, key
-    )
+        name, bound.program_id, program, channels, slot_types, outputs, bound.constants, key,
+        work.of_program(program, types),
+    )  # fmt: skip
 
 
 def _outputs(state: State, spec: PassSpec, program: Program) -> Outputs:

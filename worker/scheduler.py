@@ -7,7 +7,8 @@
     long fires    what is left of the rows, oldest first, cut into chunks
 
 Higher priorities go before lower ones, and a frame's next entry before its equals. Nobody starves:
-a process that `passed_over` waves went without comes first, with one fire. While there are decodes,
+a process that `passed_over` waves went without comes first, with one fire. Fires whose stages are
+heavy share few waves, and light ones have some to themselves in between. While there are decodes,
 prompts get `prompt_rows` a wave: so that decodes go on at their pace.
 """
 
@@ -35,6 +36,7 @@ class Scheduler:
         self.prompt_rows: Callable[[int], int] = lambda decodes: config.row_budget
         self.waves = 0
         self._passed_over: dict[Process, int] = {}  # since which wave
+        self._heavy_from = 0  # heavy fires rest until this wave
         self._late: set[Fire] = set()  # fires that go first for that
         self._heads = Heads(state)
         self._beginning = Beginning(state, self._heads)
@@ -58,14 +60,15 @@ class Scheduler:
         if any(fire.follows or fire.process.priority for fire in ready):
             late = self._late = self._find_late(ready)
             ready.sort(key=lambda f: (f not in late, -f.process.priority, not f.follows))
-        wave = self._fill(ready, relaxed=False)
+        wave = self._fill(self._bounded_work(ready), relaxed=False)
         if not wave.segments:
             # Nothing runs that could give pages back soon: the oldest first, whatever it takes.
             ready.sort(key=lambda fire: age_of(fire.process, fire.order))
-            wave = self._fill(ready, relaxed=True)
+            wave = self._fill(self._bounded_work(ready, has_rest=False), relaxed=True)
         if not wave.segments:
             return None
         self.waves += 1
+        self._rest_after(wave)
         wave.moves = self.state.swap.take_moves()
         if len(wave.segments) < len(ready):
             self._served_go_last(wave)
@@ -86,6 +89,37 @@ class Scheduler:
             if process.pages and process not in waiting:
                 return None
         return max(self.without_pages, key=lambda fire: age_of(fire.process, fire.order))
+
+    # ---- work of stages: one process's may not hold up the others' next tokens for long
+
+    def _bounded_work(self, ready: list[Fire], has_rest: bool = True) -> list[Fire]:
+        """Those of the ready fires whose stages one wave may take; always some."""
+        config = self.state.config
+        if sum(fire.pass_.steps for fire in ready) <= config.light_steps:
+            return ready
+        is_light = [fire.pass_.steps <= config.light_steps for fire in ready]
+        rests = has_rest and self.waves + 1 < self._heavy_from and any(is_light)
+        taken, heavy = [], 0
+        spent: dict[Process, int] = {}
+        for fire, light in zip(ready, is_light):
+            steps, own = fire.pass_.steps, spent.get(fire.process, 0)
+            if own and own + steps > config.process_steps:
+                continue
+            if not light:
+                if rests or (heavy and heavy + steps > config.heavy_steps):
+                    continue
+                heavy += steps
+            spent[fire.process] = own + steps
+            taken.append(fire)
+        return taken
+
+    def _rest_after(self, wave: Wave) -> None:
+        """After heavy fires come as many waves without as they may have cost."""
+        most = self.state.config.light_steps
+        steps = (segment.fire.pass_.steps for segment in wave.segments)
+        heavy = sum(count for count in steps if count > most)
+        if heavy:
+            self._heavy_from = wave.number + 1 + heavy // most
 
     # ---- rows
 

@@ -75,7 +75,7 @@ def check(
             raise CheckError(
                 index, f"the values of the program exceed {MAX_TOTAL_ELEMENTS} elements"
             )
-        steps += work.of_node(node, types)
+        steps += work.of_node(node, types, types[-1])
         if steps > work.MAX_STEPS:
             raise CheckError(
                 index,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ipc.eta import fit
-from ipc.eta.graph import Node
+from ipc.eta.graph import Node, Program
 from ipc.eta.ops import Op
 from ipc.types import DType, TensorType
 
@@ -75,8 +75,13 @@ HINT = (
 )
 
 
-def of_node(node: Node, types: Sequence[TensorType]) -> int:
-    """Steps of the last node of `types`, which holds its type and those of all before."""
+def of_program(program: Program, types: Sequence[TensorType]) -> int:
+    """Steps of one instance of a checked program."""
+    return sum(of_node(node, types, made) for node, made in zip(program.nodes, types))
+
+
+def of_node(node: Node, types: Sequence[TensorType], result: TensorType) -> int:
+    """Steps of one node; `types` are those of the nodes before it, and more."""
     if node.op.name in _SOURCES:
-        return types[-1].size
-    return steps(node.op, [types[arg] for arg in node.args], node.attr_map, types[-1])
+        return result.size
+    return steps(node.op, [types[arg] for arg in node.args], node.attr_map, result)
