@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 import inferlet
-from inferlet import dtypes, errors, forward, pipeline, working_set
 from inferlet import channel as channel_module
+from inferlet import dtypes, errors, forward, pipeline, working_set
 from inferlet.eta import composite, intrinsics, ops, tensor
 from inferlet.formats.calls import scan
 from ipc.eta.ops import TABLE
