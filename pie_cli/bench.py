@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,17 @@ import typer
 if TYPE_CHECKING:
     from pie_cli.bench_contestants import Contestant
     from pie_cli.bench_workloads import Result, Uniform
+
+
+INTERRUPTED = 130
+
+
+class Interrupted(Exception):
+    """Ctrl-C after something was measured: the document that there is."""
+
+    def __init__(self, document: dict) -> None:
+        super().__init__("interrupted")
+        self.document = document
 
 
 class Against(str, Enum):
@@ -32,7 +44,8 @@ def bench(
 ) -> int:
     """Measure throughput, latency, launches and messages.
 
-    Greedy decoding of random prompts; launches are in the time. Takes minutes on two cores.
+    Greedy decoding of random prompts; launches are in the time. Takes minutes on two cores:
+    after Ctrl-C the figures so far are shown.
     """
     from pie_cli import bench_plot
     from pie_cli.client_errors import EngineError, PieError
@@ -42,9 +55,11 @@ def bench(
 
     if plot:
         bench_plot.check(plot)  # before the minutes
-    bar = ProgressBar()
+    bar, code = ProgressBar(), 0
     try:
         document = measure(model, against is not None, full, rounds, bar)
+    except Interrupted as interrupt:
+        document, code = interrupt.document, INTERRUPTED
     except EngineError as error:
         raise EngineLost(str(error), error.hint, error.log) from None
     except PieError as error:
@@ -54,11 +69,11 @@ def bench(
     if plot:
         bench_plot.draw(plot, document)
     print(json.dumps(document) if as_json else as_table(document))
-    return 0
+    return code
 
 
 def measure(model: str | None, with_vllm: bool, full: bool, rounds: int, bar: object) -> dict:
-    """All workloads in turn: the document of `--json`."""
+    """All workloads in turn: the document of `--json`. Raises Interrupted."""
     from pie_cli import bench_workloads as work
     from pie_cli.bench_contestants import Dice, Pie, Vllm
     from pie_cli.output import note
@@ -77,31 +92,41 @@ def measure(model: str | None, with_vllm: bool, full: bool, rounds: int, bar: ob
             vllm = Vllm(facts.path, lanes, tokens, facts.dtype)
             contestants.append(stack.enter_context(vllm))
         dice = Dice(facts.vocab_size)
-        results = run(workloads, contestants, dice, rounds, bar, note)
-    document = {"machine": machine(), "model": facts.name}
-    return {**document, "results": [result.as_dict() for result in results]}
+        results: list[Result] = []
+        try:
+            for result in run(workloads, contestants, dice, rounds, bar, note):
+                results.append(result)
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            raise Interrupted(document_of(facts.name, results)) from None
+    return document_of(facts.name, results)
+
+
+def document_of(model: str, results: "list[Result]") -> dict:
+    """The document of `--json`."""
+    shown = [result.as_dict() for result in results]
+    return {"machine": machine(), "model": model, "results": shown}
 
 
 def run(
     workloads: "tuple[Uniform, ...]", contestants: "list[Contestant]", dice: object, rounds: int,
     bar: object, note: object,
-) -> "list[Result]":  # fmt: skip
-    """The figures, each workload warmed up by a short one."""
+) -> "Iterator[Result]":  # fmt: skip
+    """The figures as they come, each workload warmed up by a short one."""
     from pie_cli import bench_workloads as work
 
     for each in contestants:
         each.generate(dice.prompts(2, 8), 4)
-    results = []
     for number, workload in enumerate(workloads):
         bar.show(0.1 + 0.7 * number / len(workloads), f"bench: {workload.name}")
-        results.append(work.uniform(workload, contestants, dice, rounds, note))
+        yield work.uniform(workload, contestants, dice, rounds, note)
     bar.show(0.8, "bench: latency")
-    results += work.latency(contestants, dice, rounds)
+    yield from work.latency(contestants, dice, rounds)
     bar.show(0.9, "bench: launches")
-    results.append(work.launches(contestants[0]))
+    yield work.launches(contestants[0])
     bar.show(0.95, "bench: messages")
-    results.append(work.messages(contestants[0], dice))
-    return results
+    yield work.messages(contestants[0], dice)
 
 
 def machine() -> str:

@@ -1,10 +1,11 @@
 """`pie bench` without a model: what the figures are made of, and how they are shown."""
 
 import json
+import types
 
 import pytest
 
-from pie_cli import bench, bench_plot
+from pie_cli import bench, bench_contestants, bench_plot
 from pie_cli import bench_workloads as work
 from pie_cli.__main__ import command
 from pie_cli.bench_contestants import Dice
@@ -138,3 +139,32 @@ def test_bad_options_are_exit_2(capsys):
     assert command(["bench", "--rounds", "0"]) == 2
     assert command(["bench", "--model", "none"]) == 2
     assert "no model `none`" in capsys.readouterr().err
+
+
+class Pie(Contestant):
+    """Of the command: it knows its model, and is interrupted when it is to measure latency."""
+
+    def __init__(self, model: str | None) -> None:
+        super().__init__("pie", 0.1)
+
+    __enter__ = lambda self: self  # noqa: E731
+    __exit__ = lambda self, *_: None  # noqa: E731
+
+    def facts(self):
+        return types.SimpleNamespace(model=types.SimpleNamespace(name="a-model", vocab_size=900))
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_ctrl_c_shows_what_was_measured_so_far(monkeypatch, capsys, is_early):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_contestants, "Pie", Pie)
+    monkeypatch.setattr(work, "uniform" if is_early else "latency", interrupt)
+    assert command(["bench", "--json"]) == 130
+    out = capsys.readouterr().out
+    if is_early:
+        assert out == ""
+    else:
+        names = [each["workload"] for each in json.loads(out)["results"]]
+        assert names == [each.name for each in work.QUICK]
