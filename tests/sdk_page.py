@@ -62,7 +62,10 @@ LIMITS = {
     "descriptors": ("count", "open descriptors"),
     "pages": ("count", "KV pages that its working sets hold"),
     "pipelines": ("count", "open pipelines"),
-    "channels": ("bytes", "its channels' rings: cell size times (capacity + `model.run_ahead_window()`)"),
+    "channels": (
+        "bytes",
+        "its channels' rings: cell size times (capacity + `model.run_ahead_window()`)",
+    ),
     "passes": ("count", "passes that are queued"),
     "output": ("bytes", "what it prints, in all"),
     "messages": ("a second", "all that it says to the hub; beyond it waits to be read"),
