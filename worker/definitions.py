@@ -126,6 +126,7 @@ class Stage:
     outputs: Outputs
     constants: bytes
     key: StageKey
+    slot_of: dict[Channel, int]
     steps: int = 0  # of one instance: what it costs, see `ipc.eta.work`
     appended: tuple[int, ...] = ()  # channel slots whose last put a fire appends
 

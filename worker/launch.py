@@ -295,7 +295,7 @@ class Launcher:
 
 
 def _prologue_row(fire: Fire, channel: Channel) -> Tensor:
-    ran, slot = fire.work.prologue, fire.pass_.prologue.channels.index(channel)
+    ran, slot = fire.work.prologue, fire.pass_.prologue.slot_of[channel]
     return ran.output.registers[slot][ran.row]
 
 

@@ -62,7 +62,7 @@ def bind(state: State, process: Process, spec: PassSpec) -> Pass:
     }
     for name, stage in stages.items():
         put = [use.channel for use in uses if use.new_from == name]
-        stage.appended = tuple(stage.channels.index(channel) for channel in put)
+        stage.appended = tuple(stage.slot_of[channel] for channel in put)
     bound_ports = ports.bind(process, spec, prologue)
     return Pass(
         spec,
@@ -242,7 +242,7 @@ def _bind_stage(
     key = state.programs.key(bound.program_id, slot_types, outputs_key, readout_counts)
     return Stage(
         name, bound.program_id, program, channels, slot_types, outputs, bound.constants, key,
-        work.of_program(program, types),
+        dict(zip(channels, range(len(channels)))), work.of_program(program, types),
     )  # fmt: skip
 
 

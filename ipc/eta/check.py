@@ -64,7 +64,11 @@ def check(
             -1, f"{len(slot_types)} channels are bound to {program.num_slots} channel slots"
         )
     types: list[TensorType] = []
-    total = steps = 0
+    if program.num_slots > work.MAX_SLOTS:
+        raise CheckError(
+            -1, f"the stage uses {program.num_slots} channels; the most is {work.MAX_SLOTS}"
+        )
+    total, steps = 0, work.STEPS_PER_SLOT * program.num_slots
     for index, node in enumerate(program.nodes):
         try:
             types.append(_node_type(node, types, slot_types, output_types))

@@ -98,7 +98,19 @@ class Program:
     def expects(self) -> dict[int, str]:
         """slot -> HELD or SPENT: what the program was recorded for. A slot whose first take or put
         finds neither is absent."""
+        return self._expected
+
+    @cached_property
+    def _expected(self) -> dict[int, str]:
         return {e.slot: e.op.name for e in self.effects if e.op.name in (HELD, SPENT)}
+
+    @cached_property
+    def _names_of_slots(self) -> dict[int, list[str]]:
+        """Its effects in order, slot by slot."""
+        names: dict[int, list[str]] = {}
+        for effect in self.effects:
+            names.setdefault(effect.slot, []).append(effect.op.name)
+        return names
 
     def is_recorded_for(self, slot: int, found: str) -> bool:
         """Whether the program's takes and reads are right when an earlier phase has left `found` on
@@ -106,7 +118,7 @@ class Program:
         expected = self.expects().get(slot, "")
         if expected or not found:
             return expected == found
-        own = (effect.op.name for effect in self.effects if effect.slot == slot)
+        own = self._names_of_slots.get(slot, ())
         before_put = list(itertools.takewhile(lambda name: name != "put", own))
         return "take" not in before_put and not (found == HELD and "read" in before_put)
 

@@ -16,6 +16,8 @@ from ipc.types import DType, TensorType
 MAX_STEPS = 1 << 30
 PRODUCTS_PER_STEP = 16  # multiply-adds of a product of matrices
 STEPS_PER_NODE = 10_000  # of one call, however small its operands
+STEPS_PER_SLOT = 20_000  # of one channel: its cell is read, written, and accounted for
+MAX_SLOTS = MAX_STEPS // STEPS_PER_SLOT
 
 _SOURCES = ("front", "earlier", "output", "constant")
 # Steps for each element of the largest operand or result.
@@ -77,7 +79,8 @@ HINT = (
 
 def of_program(program: Program, types: Sequence[TensorType]) -> int:
     """Steps of one instance of a checked program."""
-    return sum(of_node(node, types, made) for node, made in zip(program.nodes, types))
+    nodes = sum(of_node(node, types, made) for node, made in zip(program.nodes, types))
+    return nodes + STEPS_PER_SLOT * program.num_slots
 
 
 def of_node(node: Node, types: Sequence[TensorType], result: TensorType) -> int:

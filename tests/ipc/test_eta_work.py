@@ -54,3 +54,15 @@ def test_products_are_counted_as_multiply_adds():
     assert work.products(matrix, TensorType(DType.f32, (2, 5))) == 2 * 3 * 5
     w, e = TensorType(DType.f32, (5, 3)), TensorType(DType.f32, (2, 3))
     assert work.products((w, e), TensorType(DType.f32, (2, 5))) == 2 * 3 * 5
+
+
+def test_the_channels_of_a_stage_cost_work_too(monkeypatch):
+    monkeypatch.setattr(work, "MAX_SLOTS", 2)
+    cell = TensorType(DType.i32, (1,))
+    lines = [f"%{i} = front slot={i}\nread {i}" for i in range(3)]
+    program = parse("\n".join([*lines, "return %0 %1 %2"]))
+    with pytest.raises(CheckError, match="uses 3 channels; the most is 2"):
+        check(program, [cell] * 3, {})
+    monkeypatch.undo()
+    types = check(program, [cell] * 3, {})
+    assert work.of_program(program, types) >= 3 * work.STEPS_PER_SLOT
