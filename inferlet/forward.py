@@ -1,6 +1,7 @@
 """ForwardPass: the description of one pass, bound piece by piece and fixed by its first submit."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,6 +112,8 @@ class ForwardPass:
             raise TypeError(f"`state` got {geometry!r:.80} as geometry: `StateGeometry.folding()`")
         if isinstance(working_sets, WorkingSet):
             raise TypeError("`state` takes a list of working sets: write `[ws]`")
+        if not isinstance(working_sets, Iterable):
+            raise TypeError(f"`state` got {working_sets!r:.80}; it takes a list of working sets")
         working_sets = list(working_sets)
         for working_set in working_sets:
             if not isinstance(working_set, WorkingSet):
@@ -206,4 +209,11 @@ def _numbers(values: Sequence[int] | Channel, what: str) -> Numbers:
 def _stage(f: object, what: str) -> Callable[[], Any]:
     if not callable(f):
         raise TypeError(f"`{what}` got {f!r:.80}; it takes a function without arguments")
+    if inspect.iscoroutinefunction(f) or inspect.isgeneratorfunction(f):
+        raise TypeError(
+            with_hint(
+                f"`{what}` got {f!r:.80}, which is async or yields: a stage is a plain function",
+                "write `def`; it is recorded once and waits for nothing",
+            )
+        )
     return f

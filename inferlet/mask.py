@@ -9,12 +9,15 @@ from inferlet.runtime.cells import integers
 __all__ = ["unpack_mask"]
 
 _WORD = 32
+MAX_VOCAB = 1 << 24  # beyond any vocabulary
 
 
 def unpack_mask(packed: Sequence[int], vocab: int) -> list[bool]:
     """`vocab` truth values. No words mean no constraint; bits beyond the words are False."""
     if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < 0:
         raise ValueError(f"`mask.unpack_mask` got vocab {vocab!r}; it takes an int >= 0")
+    if vocab > MAX_VOCAB:
+        raise ValueError(f"`mask.unpack_mask` got vocab {vocab}; at most {MAX_VOCAB}")
     words = integers(packed, "`packed`")
     if not words:
         return [True] * vocab

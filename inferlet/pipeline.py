@@ -1,7 +1,7 @@
 """Pipeline: an ordering domain. Passes and forks take effect in the order of the calls."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from inferlet.errors import PipelineClosed
@@ -29,6 +29,8 @@ class Pipeline:
     def submit_frame(self, passes: Sequence[ForwardPass | None]) -> None:
         """The same as so many submits, all or nothing, run in back-to-back waves."""
         self._state.check_open("submit_frame", PipelineClosed)
+        if not isinstance(passes, Iterable):
+            raise TypeError(f"`submit_frame` got {passes!r:.80}; it takes a list of ForwardPasses")
         self._state.submit([_pass(fwd, "submit_frame") for fwd in passes if fwd is not None])
 
     async def run_ahead(self, fwd: ForwardPass, budget: int, on_token: Callable[..., Any]) -> int:

@@ -25,7 +25,10 @@ def send_to(process: str, message: Any) -> None:
     """
     if not isinstance(process, str):
         raise TypeError(f"`session.send_to` got {type(process).__name__} as a process's id")
-    outcome = handles.current().conversation.send_to(_checked(process), *_as_message(message))
+    is_json, text = _as_message(message)
+    if not _is_unicode(process):  # no id is like that
+        raise LookupError(f"no message was sent to {process!r}: no live process has that id")
+    outcome = handles.current().conversation.send_to(process, is_json, text)
     if outcome:
         kind, words = _REFUSALS[outcome]
         raise kind(f"no message was sent to `{process}`: {words}")
@@ -63,6 +66,8 @@ async def receive_file() -> bytes:
 
 def file(name: str) -> bytes:
     """Content attached at launch with `--file name=path`."""
+    if not isinstance(name, str):
+        raise TypeError(f"`session.file` got {name!r:.80}; it takes a name, a str")
     files = handles.current().conversation.files
     if name not in files:
         attached = ", ".join(sorted(files)) or "none"
@@ -82,7 +87,7 @@ def _as_message(message: Any) -> tuple[bool, str]:
     try:
         return True, json_text.dumps(message, "the message", _as_json)
     except (TypeError, ValueError) as error:
-        what = f"no message was sent: JSON cannot hold {error}"
+        what = f"no message was sent: JSON cannot hold it: {error}"
         hint = "send text, or dicts, lists, numbers, numpy values and None"
         raise type(error)(with_hint(what, hint)) from None
 
@@ -97,6 +102,14 @@ def _as_json(value: Any) -> Any:
     if callable(dump) and not isinstance(value, type):
         return dump()
     raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checked(text: str) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import json
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from inferlet.formats import calls, thinking
 from inferlet.formats.calls import Call, language
 from inferlet.formats.toolbox import Toolbox
 from inferlet.grammar import Grammar, Matcher
-from inferlet.runtime import handles
+from inferlet.runtime import handles, json_text
 from inferlet.runtime.cells import integers
 from inferlet.runtime.handles import Runtime
 
@@ -29,6 +29,12 @@ _declared: "weakref.WeakKeyDictionary[Runtime, dict[str, Any]]" = weakref.WeakKe
 def equip(specs: Specs) -> list[int]:
     """One complete turn that declares the tools in the model's native form."""
     functions = _functions(specs)
+    for index, function in enumerate(functions):
+        if not isinstance(function.get("parameters"), dict | bool | None):
+            raise ValueError(
+                f"the `parameters` of `specs[{index}]` ({function['name']!r}) are no JSON Schema: "
+                "give an object"
+            )
     vocabulary = handles.current().vocabulary
     has_markup = calls.of(vocabulary) is not None
     if not functions or not (has_markup or "tools" in vocabulary.template):
@@ -46,8 +52,24 @@ def answer(name: str, value: Any) -> list[int]:
     """One complete turn that carries a tool's result."""
     if not isinstance(name, str):
         raise TypeError(f"`tools.answer` got a name of type {type(name).__name__}; it takes a str")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _toolbox().answer(name, text)
+    if not isinstance(value, str):
+        try:
+            json_text.dumps(value, "the value")
+        except (TypeError, ValueError) as error:
+            what = f"`tools.answer` for {name!r} got what JSON cannot hold: {error}"
+            hint = "give text, dicts, lists, numbers and None; of a numpy value its `.tolist()`"
+            raise type(error)(with_hint(what, hint)) from None
+        value = json.dumps(value, ensure_ascii=False)
+    return _toolbox().answer(_unicode(name, "name"), _unicode(value, "value"))
+
+
+def _unicode(text: str, what: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        reason = f"the {what} for `tools.answer` is no Unicode text: {error.reason}"
+        raise ValueError(reason) from None
+    return text
 
 
 def format(specs: Specs) -> Grammar | None:
@@ -93,6 +115,8 @@ def _functions(specs: Specs) -> list[dict[str, Any]]:
     """The inner objects; ValueError names the first item that is none."""
     if isinstance(specs, str | Mapping):
         raise TypeError("`specs` is one schema; it takes a sequence of them")
+    if not isinstance(specs, Iterable):
+        raise TypeError(f"`specs` is {specs!r:.80}; it takes a sequence of schemas")
     found: dict[str, dict[str, Any]] = {}
     for index, item in enumerate(specs):
         function = _function(index, item)
@@ -106,6 +130,9 @@ def _function(index: int, item: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
         value = json.loads(item) if isinstance(item, str) else item
         value = json.loads(json.dumps(value, allow_nan=False))  # what JSON can say, and a copy
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"`specs[{index}]` is no Unicode text: {error.reason}") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"`specs[{index}]` is no JSON: {error}") from None
     if isinstance(value, dict) and isinstance(value.get("function"), dict):

@@ -41,7 +41,10 @@ def integers(values: Any, what: str) -> list[int]:
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{what} is {type(values).__name__}; it takes a sequence of ints")
     try:
-        return [operator.index(value) for value in values]
+        taken = list(values)
+        if any(value is True or value is False for value in taken):
+            raise TypeError
+        return list(map(operator.index, taken))
     except TypeError:
         raise TypeError(f"{what} is {values!r:.80}; it takes a sequence of ints") from None
 
@@ -58,7 +61,7 @@ def bools(values: Any, what: str) -> np.ndarray:
 
 def shape_of(shape: int | Sequence[int]) -> tuple[int, ...]:
     """A cell's shape from an int or a sequence of ints."""
-    is_sequence = isinstance(shape, (list, tuple, np.ndarray))
+    is_sequence = isinstance(shape, (Sequence, np.ndarray))
     extents = integers(shape, "shape") if is_sequence else [integer(shape, "shape")]
     if len(extents) > MAX_RANK:
         raise ValueError(f"shape {extents} has rank {len(extents)}; at most {MAX_RANK}")

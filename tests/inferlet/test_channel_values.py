@@ -181,4 +181,4 @@ def test_a_put_on_a_full_ring_names_capacity_remedy_and_place():
 
 def test_a_cell_beyond_one_frame_is_refused():
     with pytest.raises(InferletError, match="at most"):
-        Channel([5 << 20], dtype.f32).put(np.zeros(5 << 20))
+        Channel([33 << 20], dtype.f32).put(np.zeros(33 << 20, np.float32))

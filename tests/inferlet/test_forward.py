@@ -80,17 +80,40 @@ async def test_wrong_arguments_are_python_errors(hub):
             ForwardPass().embed(tokens)
     with pytest.raises(ValueError, match="empty `indptr`"):
         ForwardPass().embed([1], indptr=[])
-    for tokens in ("text", 5, [1.5], np.zeros((1, 1), np.int32), [None]):
+    for tokens in ("text", 5, [1.5], np.zeros((1, 1), np.int32), [None], [True]):
         with pytest.raises(TypeError):
             ForwardPass().embed(tokens)
-    for sets, geometry in (([WorkingSet()], None), (WorkingSet(), FOLDING), ([1], FOLDING)):
+    one = WorkingSet()
+    for sets, geometry in (([one], None), (one, FOLDING), ([1], FOLDING), (None, FOLDING)):
         with pytest.raises(TypeError):
             ForwardPass().state(sets, geometry)
     for call in (ForwardPass().prologue, ForwardPass().epilogue):
         with pytest.raises(TypeError, match="function"):
             call(3)
+        for stage in (an_async_stage, a_yielding_stage):
+            with pytest.raises(TypeError, match="a stage is a plain function\n\nhint: write `def`"):
+                call(stage)
     with pytest.raises(TypeError):
         StateGeometry()
+    with pytest.raises(TypeError):
+        ForwardPass().readout([True])
+    with pytest.raises(TypeError):
+        Channel([True], dtype.i32)
+    with pytest.raises(TypeError, match="`submit_frame` got None"):
+        Pipeline().submit_frame(None)
+
+
+async def an_async_stage():
+    pass
+
+
+def a_yielding_stage():
+    yield
+
+
+@on_engine()
+async def test_a_shape_is_any_sequence_of_ints(hub):
+    assert Channel(range(1, 3), dtype.i32).shape == (1, 2)
 
 
 @on_engine()

@@ -27,7 +27,9 @@ def test_arrays_of_words_fit():
     assert mask.unpack_mask(np.array([2], np.uint32), 2) == [False, True]
 
 
-@pytest.mark.parametrize(("packed", "vocab"), [([-1], 3), ([2**32], 3), ([1], -1), ([1], True)])
+@pytest.mark.parametrize(
+    ("packed", "vocab"), [([-1], 3), ([2**32], 3), ([1], -1), ([1], True), ([5], 10**10)]
+)
 def test_what_is_no_word_or_width_is_refused(packed, vocab):
     with pytest.raises(ValueError):
         mask.unpack_mask(packed, vocab)

@@ -80,7 +80,7 @@ def test_send_of_what_json_or_unicode_cannot_hold_is_a_value_error(message):
 def test_what_cannot_be_sent_is_named_with_its_place(message, error, words):
     with pytest.raises(error) as caught:
         testing.run(lambda: session.send(message))
-    assert f"JSON cannot hold {words}\n\nhint: send text" in str(caught.value)
+    assert f"JSON cannot hold it: {words}\n\nhint: send text" in str(caught.value)
 
 
 def test_a_message_beyond_a_frame_is_a_value_error():
@@ -248,3 +248,15 @@ async def test_a_cancelled_receiver_of_files_loses_none(hub):
     assert await second == b"abcd"
     hub.to_inferlet(m.FilePart(1, b"e"))
     assert await session.receive_file() == b"e", "it was asked for by the cancelled one"
+
+
+@on_engine()
+async def test_a_process_whose_id_is_no_text_is_not_alive(hub):
+    with pytest.raises(LookupError, match="no live process"):
+        session.send_to("\ud800", "hello")
+
+
+@on_engine()
+async def test_a_file_is_asked_for_by_its_name(hub):
+    with pytest.raises(TypeError, match=r"`session.file` got \[\]; it takes a name"):
+        session.file([])

@@ -52,6 +52,47 @@ def hermes_model():
 # ---- specs
 
 
+@pytest.mark.parametrize("specs", [None, 5, "{}", PING])
+def test_specs_are_a_sequence(specs):
+    for call in (tools.equip, tools.format, tools.create_matcher):
+        with pytest.raises(TypeError, match="it takes a sequence"):
+            call(specs)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"name": "\ud800"},
+        {"name": "f", "description": "\ud800"},
+    ],
+)
+def test_a_spec_that_is_no_text_is_an_error_that_names_its_index(item):
+    for call in (tools.equip, tools.format, tools.create_matcher):
+        with pytest.raises(ValueError, match=r"specs\[0\]"):
+            call([item])
+
+
+@pytest.mark.parametrize("parameters", ["x", [1], 5])
+def test_parameters_that_are_no_object_are_not_declared(parameters):
+    with pytest.raises(ValueError, match=r"the `parameters` of `specs\[0\]` \('f'\)"):
+        tools.equip([{"name": "f", "parameters": parameters}])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        ("f", float("nan"), ValueError, "nan at the value"),
+        ("f", {"a": [float("inf")]}, ValueError, r"inf at the value\['a'\]"),
+        ("f", {1, 2}, TypeError, "set at the value"),
+        ("f", "\ud800", ValueError, "the value for `tools.answer` is no Unicode text"),
+        ("\ud800", 1, ValueError, "the name for `tools.answer` is no Unicode text"),
+    ],
+)
+def test_an_answer_that_is_no_json_is_an_error_that_says_where(name, value, error, words):
+    with pytest.raises(error, match=words):
+        tools.answer(name, value)
+
+
 @pytest.mark.parametrize(
     "item", ["nope", "[]", "7", "{}", '{"name": ""}', '{"name": 5}', {"function": {}}, {1, 2}, None]
 )
