@@ -11,10 +11,22 @@ MakeError = Callable[
     [], InferletError
 ]  # a new one for each await: a traceback belongs to one raise
 
+_HANDLES_HINT = "keep fewer alive at once: what nothing refers to any more is given back"
+_LIMIT_HINTS = {
+    "pipelines": "`close` pipelines that are done, or run several lanes in one pass",
+    "channels": "give channels less `capacity`, and let go of those that are done",
+    "passes": "await results before submitting more, or use `run_ahead`",
+    "pages": "let go of working sets that are done",
+}
+
 
 def engine_failure(failure: Failure) -> MakeError:
     """The engine is gone, or has dropped this process."""
-    text = f"the engine failed: {failure.message}"
+    if failure.code == ErrorCode.LIMIT:
+        hint = _LIMIT_HINTS.get(failure.limit, _HANDLES_HINT)
+        text = with_hint(f"this process went over a limit: {failure.message}", hint)
+    else:
+        text = f"the engine failed: {failure.message}"
     return lambda: _error(failure, text)
 
 

@@ -159,6 +159,7 @@ def _readout(fwd: ForwardPass, indptr: tuple[int, ...]) -> tuple[tuple[int, ...]
         return (), (0,) * lanes
     found = seed(fwd._readout)
     if found is None and fwd._readout is not None and lanes == 1:
+        _check_readouts(fwd, *fwd._readout.shape)
         return (), fwd._readout.shape
     if fwd._readout is None and not has_seed:
         return (), (1,) * lanes
@@ -169,6 +170,7 @@ def _readout(fwd: ForwardPass, indptr: tuple[int, ...]) -> tuple[tuple[int, ...]
                 "seed the channels of `readout` and `indptr`, or give lists",
             )
         )
+    _check_readouts(fwd, len(found) if found is not None else lanes)
     with as_inferlet_error(fwd):
         rows = geometry.readout_by_lane(found, indptr)
     counts = tuple(sum(start <= row < end for row in rows) for start, end in pairwise(indptr))
@@ -177,6 +179,17 @@ def _readout(fwd: ForwardPass, indptr: tuple[int, ...]) -> tuple[tuple[int, ...]
     if isinstance(fwd._indptr, Channel):
         return tuple(fwd._readout or ()), counts
     return tuple(rows), counts
+
+
+def _check_readouts(fwd: ForwardPass, count: int) -> None:
+    most = handles.current().engine.max_embed_length
+    if count > most:
+        raise InferletError(
+            with_hint(
+                f"{fwd._label} reads {count} rows out; one pass reads out at most {most}",
+                "name each row once, and `gather` it in the stage as often as needed",
+            )
+        )
 
 
 @contextmanager

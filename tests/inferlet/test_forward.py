@@ -547,3 +547,92 @@ async def test_a_device_made_token_out_of_range_fails_the_fire(hub):
     pipe.submit(fwd)
     with pytest.raises(InferletError, match="token id 999"):
         await result
+
+
+@on_engine(engine={"max_embed_length": 4})
+async def test_rows_that_are_read_out_are_limited_at_submit(hub):
+    many = [0] * 5
+    for readout in (many, Channel([5], dtype.u32)):
+        fwd, _ = appending(WorkingSet(), [1, 2], lambda: constant(1))
+        fwd.readout(readout)
+        with pytest.raises(InferletError, match="(?s)reads 5 rows out; .* at most 4.*hint: name"):
+            Pipeline().submit(fwd)
+    fwd, _ = appending(WorkingSet(), [1, 2], lambda: constant(1))
+    fwd.readout([0] * 4)
+    Pipeline().submit(fwd)
+
+
+@pytest.mark.parametrize("leaves", ["return", "put"])
+def test_a_half_that_leaves_a_stage_is_refused_with_the_cast_to_write(leaves):
+    @on_engine(count_up)
+    async def run(hub):
+        half, other = Channel.from_([1.5], dtype.bf16), Channel([1], dtype.bf16)
+
+        def stage():
+            value = half.take()
+            if leaves == "return":
+                return value
+            other.put(value)
+
+        with pytest.raises(TraceError, match=r"(?s)a bf16 tensor is .*hint: write `cast\(x, dtype"):
+            Pipeline().submit(appending(WorkingSet(), [1], stage)[0])
+
+    run()
+
+
+@on_engine(count_up)
+async def test_what_is_called_inside_a_stage_names_its_line(hub):
+    pipe, ws = Pipeline(), WorkingSet()
+    other, _ = appending(WorkingSet(), [1])
+    for call in (lambda: pipe.submit(other), lambda: ws.reserve(1), lambda: ws.fork(pipe)):
+        line = call.__code__.co_firstlineno
+        with pytest.raises(TraceError, match=rf"inside a stage\n  at test_forward.py:{line}\n\nh"):
+            pipe.submit(appending(WorkingSet(), [1], call)[0])
+
+
+WITHOUT_FIT = {
+    "lanes": lambda fwd: (fwd.embed([1, 2], [0, 1, 2]), fwd.state([WorkingSet()], FOLDING)),
+    "ends with the number": lambda fwd: (
+        fwd.embed([1, 2], [0, 3]), fwd.state([WorkingSet()], FOLDING),
+    ),
+    "single offset": lambda fwd: (
+        fwd.embed([1], Channel.from_([0], dtype.u32)), fwd.state([WorkingSet()], FOLDING),
+    ),
+    "is read out": lambda fwd: (
+        fwd.embed([1]), fwd.state([WorkingSet()], FOLDING), fwd.readout([1]),
+    ),
+    "`mask` of": lambda fwd: (
+        fwd.embed([1]), fwd.state([WorkingSet()], FOLDING), fwd.mask([[True], [True]]),
+    ),
+    "1 columns": lambda fwd: (
+        fwd.embed([1, 2]), fwd.state([WorkingSet()], FOLDING), fwd.mask([[True], [True]]),
+    ),
+    "names lane": lambda fwd: (
+        fwd.embed([1]), fwd.state([WorkingSet()], FOLDING), fwd.group(3, 0),
+    ),
+    "outside the vocabulary": lambda fwd: (
+        fwd.embed([10**6]), fwd.state([WorkingSet()], FOLDING),
+    ),
+    "is fed by": lambda fwd: (
+        fwd.embed([1]), fwd.state([WorkingSet()], FOLDING), fwd.readout(Channel.from_([0])),
+    ),
+    "has 1 entries": lambda fwd: (
+        fwd.embed([1, 2]),
+        fwd.state([WorkingSet()], StateGeometry(positions=[0], slots=[0, 1], kv_len=[2])),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WITHOUT_FIT)
+def test_what_does_not_fit_a_pass_says_where_it_was_made_and_what_to_do(words):
+    @on_engine(count_up)
+    async def run(hub):
+        fwd = ForwardPass()
+        fwd.epilogue(greedy())
+        WITHOUT_FIT[words](fwd)
+        with pytest.raises(InferletError) as caught:
+            Pipeline().submit(fwd)
+        assert words in str(caught.value) and "\n\nhint: " in str(caught.value)
+        assert "test_forward.py:" in str(caught.value)
+
+    run()

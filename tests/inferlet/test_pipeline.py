@@ -211,6 +211,28 @@ async def test_the_engine_may_drop_the_process(hub):
         await result
 
 
+@pytest.mark.parametrize(
+    ("limit", "hint"),
+    [("pipelines", "`close` pipelines"), ("channels", "less `capacity`"), ("", "keep fewer alive")],
+)
+def test_an_excess_of_the_process_is_worded_as_its_limit(limit, hint):
+    @on_engine(count_up)
+    async def run(hub):
+        fwd, result = appending(WorkingSet(), [1], greedy())
+        hub.is_silent = True
+        Pipeline().submit(fwd)
+        await settle()
+        hub.is_silent = False
+        hub.say(m.Goodbye(Failure(ErrorCode.LIMIT, "more than 7 at once", limit=limit)))
+        with pytest.raises(InferletError) as error:
+            await result
+        text = str(error.value)
+        assert text.startswith("this process went over a limit: more than 7 at once\n\nhint: ")
+        assert hint in text and "engine failed" not in text
+
+    run()
+
+
 @on_engine(count_up)
 async def test_two_pipelines_are_independent(hub):
     one, two = Pipeline(), Pipeline()
