@@ -96,8 +96,16 @@ def tell_end(report: "Report") -> None:
     if report.traceback:
         note("Traceback (most recent call last):\n" + report.traceback.rstrip("\n"))
     fault = report.fault
-    place = f"{fault['file']}:{fault['line']}: " if fault["file"] else ""
-    error(f"{place}{fault['type']}: {fault['message']}")
+    place = f"{fault['file']}:{fault['line']}" if fault["file"] else ""
+    error(f"{place}{': ' if place else ''}{fault['type']}: {without_place(fault['message'], place)}")
+
+
+def without_place(message: str, place: str) -> str:
+    """The message without the place that stands before it."""
+    if not place:
+        return message
+    lines = [line.replace(f"  at {place}, ", "  ") for line in message.split("\n")]
+    return "\n".join(line for line in lines if line != f"  at {place}")
 
 
 def counted(number: int, noun: str, plural: str) -> str:

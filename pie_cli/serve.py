@@ -45,6 +45,7 @@ def serve(
     Prints one line when it is ready.
     """
     import asyncio
+    from functools import partial
 
     from pie_cli import cards, config, settings
     from pie_cli.connection import EngineLost
@@ -75,7 +76,7 @@ def serve(
         folder.hub_address, folder.worker_address, log,
         tier, None, limits, metrics,
     )  # fmt: skip
-    end = asyncio.run(serve_engine(options, folder, print_ready))
+    end = asyncio.run(serve_engine(options, folder, partial(print_ready, log)))
     if end.failure:
         raise EngineLost(end.failure, end.hint, log)
     return 0
@@ -91,12 +92,13 @@ def engine_limits(texts: list[str]) -> "Limits":
     return Limits(**{key: value for key, value in wanted.items() if value is not None})
 
 
-def print_ready(ready: "m.Ready", sandbox: str) -> None:
+def print_ready(log: str, ready: "m.Ready", sandbox: str) -> None:
     """The one line that says the engine can be used."""
     model, engine = ready.model, ready.engine
     pages = f"{engine.num_pages:,} pages of {engine.page_size} tokens"
     print(
-        f"ready: `{model.name}` on {engine.device} ({model.dtype}, {pages}), sandbox: {sandbox}",
+        f"ready: `{model.name}` on {engine.device} ({model.dtype}, {pages}), sandbox: {sandbox}, "
+        f"log: {log}",
         flush=True,
     )
     if sandbox.startswith("none"):

@@ -17,7 +17,7 @@ from worker import channel_commands, holding, passes, settle
 from worker.admission import add, check_queued, get
 from worker.definitions import Pass
 from worker.state import Fire, ForkPoint, Pipeline, Process, Run, State
-from worker.violation import MAX_ID, Violation
+from worker.violation import MAX_ID, Violation, counted
 from worker.working_set import WorkingSet
 
 MAX_CAPACITY = 1 << 16
@@ -116,7 +116,8 @@ def find_open_pipeline(process: Process, number: int) -> Pipeline:
 def open_pipeline(state: State, process: Process, command: m.OpenPipeline) -> None:
     if len(process.pipelines) >= process.limits.pipelines:
         limit = process.limits.pipelines
-        raise Violation(f"more than {limit} pipelines at once", ErrorCode.LIMIT, "pipelines")
+        message = f"more than {counted(limit, 'pipeline')} at once"
+        raise Violation(message, ErrorCode.LIMIT, "pipelines")
     add(process.pipelines, "pipeline", command.pipeline, Pipeline(process, command.pipeline))
 
 

@@ -11,6 +11,7 @@ from worker import ports, prefix, settle
 from worker.definitions import Lanes
 from worker.holding import leave_if_idle
 from worker.state import CellChange, Fire, ForkPoint, Pipeline, Process, Run, State
+from worker.violation import counted
 
 FOR_OTHERS = "waits for an equal prompt"
 
@@ -182,7 +183,7 @@ class Heads:
         if fire.process.pages + needed > limit:
             self.state.recharge(fire.process)
         if fire.process.pages + needed > limit:
-            message = f"the process would hold more than {limit} pages"
+            message = f"the process would hold more than {counted(limit, 'page')}"
             return Failure(ErrorCode.LIMIT, message, limit="pages")
         return None
 

@@ -5,6 +5,11 @@ from ipc.errors import ErrorCode
 MAX_ID = 1 << 62  # handles and sequence numbers
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 page`, `2 pages`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class Violation(Exception):
     def __init__(
         self, message: str, code: ErrorCode = ErrorCode.INVALID_COMMAND, limit: str = ""

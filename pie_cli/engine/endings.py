@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ipc import messages as m
 from ipc.types import Limits
 from pie_cli.engine.launcher import Exit
+from pie_cli.engine.limits import amount
 
 RAISED, ENGINE, TIMEOUT, INTERRUPTED, KILLED = 1, 3, 124, 130, 137
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
@@ -46,7 +47,7 @@ def client_gone() -> Ending:
 
 
 def beyond_output(limit: int) -> Ending:
-    message = f"the process wrote more than its limit `output` of {limit:,} bytes"
+    message = f"the process wrote more than its limit `output` of {amount('output', limit)}"
     return Ending("LimitExceeded", message, KILLED, limit="output")
 
 
@@ -85,14 +86,15 @@ def of_raised(raised: m.Raised, limits: Limits) -> Ending:
     if raised.limit == "memory":
         return Ending(raised.error, _beyond_memory(limits), KILLED, raised.traceback, "memory")
     if raised.limit in Limits.__struct_fields__:
-        most = getattr(limits, raised.limit)
-        message = f"the process met its limit `{raised.limit}` of {most:,}: {raised.message}"
+        most = amount(raised.limit, getattr(limits, raised.limit))
+        message = f"the process met its limit `{raised.limit}` of {most}: {raised.message}"
         return Ending(raised.error, message, KILLED, raised.traceback, raised.limit)
     return Ending(raised.error, raised.message, RAISED, raised.traceback)
 
 
 def _beyond_memory(limits: Limits) -> str:
-    return f"the process needed more than its limit `memory` of {limits.memory:,} bytes"
+    most = amount("memory", limits.memory)
+    return f"the process needed more than its limit `memory` of {most}"
 
 
 def of_exit(exit: Exit, limits: Limits) -> Ending:

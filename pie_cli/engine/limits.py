@@ -6,6 +6,18 @@ from ipc import client as c
 from ipc.types import Limits
 
 AT_LEAST = {"memory": 1 << 20, "descriptors": 8}  # what a process needs to begin; of others, 1
+IN_BYTES = ("memory", "channels", "output")
+_UNITS = (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
+
+
+def amount(key: str, value: int) -> str:
+    """A limit as it may have been typed, and in whole: `128M (134,217,728 bytes)`."""
+    if key not in IN_BYTES:
+        return f"{value:,}"
+    for unit, size in _UNITS:
+        if value % size == 0:
+            return f"{value // size}{unit} ({value:,} bytes)"
+    return f"{value:,} bytes"
 
 
 class LimitRefused(ValueError):
@@ -27,9 +39,13 @@ def lowered(own: Limits, asked: c.Asked) -> Limits:
         if value > most:
             hint = "a launch may lower the engine's limits, not raise them"
             raise LimitRefused(
-                f"the limit `{key}` is {value:,}; the engine's own is {most:,}", hint
+                f"the limit `{key}` is {amount(key, value)}; "
+                f"the engine's own is {amount(key, most)}", hint,
             )
         if value < least:
-            raise LimitRefused(f"the limit `{key}` is {value:,}", f"it is at least {least:,}")
+            raise LimitRefused(
+                f"the limit `{key}` is {amount(key, value)}",
+                f"it is at least {amount(key, least)}",
+            )
         changes[key] = value
     return msgspec.structs.replace(own, **changes)

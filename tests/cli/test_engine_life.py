@@ -198,6 +198,8 @@ def test_serve_prints_one_ready_line_and_ends_with_ctrl_c(own_engine):
     server = own_engine.start("serve")
     ready = server.stdout.readline()
     assert ready.startswith("ready: `fake` on cpu (float32, 64 pages of 16 tokens), sandbox: ")
+    (log,) = own_engine.home.glob("logs/*.log")
+    assert ready.endswith(f", log: {log}\n")
     assert own_engine.run(HELLO).stderr == ""
     second = own_engine.pie("serve")
     assert second.returncode == 2 and "is running" in second.stderr

@@ -3,6 +3,7 @@
 import pytest
 
 from ipc.client import Asked
+from pie_cli.engine.limits import IN_BYTES, amount
 from pie_cli.limits import KEYS, parse_limits
 from pie_cli.usage import UsageError
 
@@ -44,3 +45,11 @@ def test_what_is_no_limit_is_refused_with_the_keys(text, words):
 
 def test_the_keys_are_those_that_a_launch_can_ask_for():
     assert set(KEYS) == set(Asked.__struct_fields__)
+
+
+def test_bytes_are_told_as_they_may_have_been_typed():
+    assert amount("memory", 128 << 20) == "128M (134,217,728 bytes)"
+    assert amount("output", 1 << 30) == "1G (1,073,741,824 bytes)"
+    assert amount("output", 3 << 29) == "1536M (1,610,612,736 bytes)"
+    assert amount("channels", 1000) == "1,000 bytes" and amount("pages", 1024) == "1,024"
+    assert set(IN_BYTES) == {key for key, unit in KEYS.items() if unit == "bytes"}

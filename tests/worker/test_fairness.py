@@ -192,6 +192,20 @@ def test_a_limit_is_told_with_its_number_and_stops_nobody_else(name: str) -> Non
     assert waves.of(good.client)[:6] == [1] * 6  # in every wave, as if alone
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("pages", "more than 1 page"), ("pipelines", "1 pipeline at"), ("passes", "1 queued pass")],
+)
+def test_a_limit_of_one_is_told_in_the_singular(name: str, words: str) -> None:
+    bench = Bench()
+    bad = bench.client(Limits(**{name: 1}))
+    EXCESSES[name][0](bad)
+    bench.settle()
+    goodbye = bad.goodbye()
+    message = (goodbye or bad.failures()[0]).failure.message
+    assert words in message and "1 pages" not in message and "1 queued passes" not in message
+
+
 @pytest.mark.parametrize("name", EXCESSES)
 def test_what_a_process_at_its_limit_held_is_free_one_step_after_its_end(name: str) -> None:
     bench = Bench()
