@@ -47,8 +47,11 @@ class Channel:
         self._cell = TensorType(self.dtype, self.shape)
         if self._cell.nbytes > MAX_CELL_BYTES:
             raise ValueError(
-                f"a cell of {self._cell} has {self._cell.nbytes:,} bytes; a channel's cell has at "
-                f"most {MAX_CELL_BYTES:,}"
+                with_hint(
+                    f"a cell of {self._cell} has {self._cell.nbytes:,} bytes; a channel's cell has "
+                    f"at most {MAX_CELL_BYTES:,}",
+                    "use a smaller shape, or several channels",
+                )
             )
         self._capacity = 1
         self._number = -1  # the engine's handle, once a pass uses the channel
@@ -70,7 +73,8 @@ class Channel:
     @classmethod
     def from_(cls, values: Any, dtype: DType | None = None) -> "Channel":
         """Capacity 1, seeded with one cell whose shape is that of `values`."""
-        array, kind = cells.infer(values, None if dtype is None else as_dtype(dtype))
+        what = f"the values of the channel (made at {at(user_line())})"
+        array, kind = cells.infer(values, None if dtype is None else as_dtype(dtype), what)
         channel = cls(array.shape, kind)
         channel._append(cells.encode(array, channel._cell, channel._label))
         return channel
@@ -80,7 +84,12 @@ class Channel:
         self._host_only("capacity")
         n = cells.integer(n, "capacity")
         if not 1 <= n <= MAX_CAPACITY:
-            raise ValueError(f"capacity {n} of {self._label}; it is 1 to {MAX_CAPACITY}")
+            raise ValueError(
+                with_hint(
+                    f"capacity {n} of {self._label}; it is 1 to {MAX_CAPACITY}",
+                    "let the host take cells while fires put them: few need to wait",
+                )
+            )
         if self._number >= 0:
             raise TraceError(
                 with_hint(
@@ -89,7 +98,12 @@ class Channel:
                 )
             )
         if n < self._count:
-            raise ValueError(f"capacity {n} of {self._label}, which holds {self._count} cells")
+            raise ValueError(
+                with_hint(
+                    f"capacity {n} of {self._label}, which holds {self._count} cells",
+                    "set the capacity before the cells are put",
+                )
+            )
         self._capacity = n
         return self
 

@@ -190,10 +190,18 @@ class ForwardPass:
         lanes = self._bound.spec.num_lanes
         if len(working_sets) != lanes:
             raise InferletError(
-                f"{self._label} has {lanes} lanes; `state` got {len(working_sets)} working sets"
+                with_hint(
+                    f"{self._label} has {lanes} lanes; `state` got {len(working_sets)} working "
+                    "sets",
+                    "give one working set a lane, or make another ForwardPass",
+                )
             )
         if geometry != self._geometry:
-            raise InferletError(f"`state` of {self._label} changes its geometry")
+            raise InferletError(
+                with_hint(
+                    f"`state` of {self._label} changes its geometry", "make another ForwardPass"
+                )
+            )
 
 
 def _numbers(values: Sequence[int] | Channel, what: str) -> Numbers:

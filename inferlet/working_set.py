@@ -41,7 +41,8 @@ class WorkingSet:
         from inferlet.pipeline import Pipeline
 
         if current_stage() is not None:
-            raise TraceError(with_hint("`fork` is called inside a stage", "fork on the host"))
+            what = f"`fork` is called inside a stage\n  at {at(user_line())}"
+            raise TraceError(with_hint(what, "fork on the host"))
         if not isinstance(pipe, Pipeline):
             raise TypeError(f"`fork` got {pipe!r:.80}; it takes a Pipeline")
         pipeline = pipe._state
@@ -73,15 +74,19 @@ class WorkingSet:
     def reserve(self, end: int) -> None:
         """Lets passes write the slots below `end`: needed when stages choose them."""
         if current_stage() is not None:
-            raise TraceError(with_hint("`reserve` is called inside a stage", "call it on the host"))
+            what = f"`reserve` is called inside a stage\n  at {at(user_line())}"
+            raise TraceError(with_hint(what, "call it on the host"))
         end = cells.integer(end, "`end`")
         if end < 0:
             raise ValueError(f"`reserve` got {end}; at least 0")
         engine = handles.current().engine
         if end > engine.num_pages * engine.page_size:
             raise OutOfMemory(
-                f"`reserve({end})` of the {self._label}: the engine has memory for "
-                f"{engine.num_pages * engine.page_size} slots in all"
+                with_hint(
+                    f"`reserve({end})` of the {self._label}: the engine has memory for "
+                    f"{engine.num_pages * engine.page_size} slots in all",
+                    "reserve what the sequence needs, or start the engine with more memory",
+                )
             )
         self._reserve(end)
 

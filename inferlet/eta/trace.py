@@ -151,6 +151,7 @@ class Stage:
                 f"which holds {channel.dtype.label}",
                 cast_hint(channel.dtype),
             )
+        self._check_leaves(value, f"is put on {channel_name(channel)}")
         target = TensorType(channel.dtype, tuple(channel.shape))
         if TensorType(value.dtype, value.shape).size != target.size:
             repair = fit.repair(value.shape, target.shape)
@@ -162,6 +163,11 @@ class Stage:
         if value.shape != target.shape:
             value = self.record("reshape", (value,), {"shape": target.shape})
         self._builder.put(self._slot(channel), value.node)
+
+    def _check_leaves(self, value: Tensor, how: str, at: Line | None = None) -> None:
+        """Halves are only read: no stage makes them."""
+        if value.dtype in fit.HALVES:
+            fail(f"a {value.dtype.label} tensor {how}", "write `cast(x, dtype.f32)` first", at)
 
     def _slot(self, channel: Any) -> int:
         slot = self._slots.setdefault(id(channel), len(self._channels))
@@ -232,6 +238,8 @@ class Stage:
     def finish(self, returned: Any, at: Line) -> Traced:
         """The program. `at` is the line of the stage function, for what is wrong as a whole."""
         result: Result = plan(returned, lambda value: self._own(value, RESULT, at))
+        for tensor in result.tensors:
+            self._check_leaves(tensor, "is returned", self.line_of(tensor))
         nodes = [tensor.node for tensor in result.tensors]
         program, positions = self._builder.finish(nodes)
         outputs = {key: self._output_type(*key) for key in program.outputs()}

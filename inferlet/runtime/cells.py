@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from inferlet.errors import with_hint
 from ipc.types import DType, TensorType
 
 NUMPY = {
@@ -64,27 +65,40 @@ def shape_of(shape: int | Sequence[int]) -> tuple[int, ...]:
     is_sequence = isinstance(shape, (Sequence, np.ndarray))
     extents = integers(shape, "shape") if is_sequence else [integer(shape, "shape")]
     if len(extents) > MAX_RANK:
-        raise ValueError(f"shape {extents} has rank {len(extents)}; at most {MAX_RANK}")
+        raise ValueError(
+            with_hint(
+                f"shape {extents} has rank {len(extents)}; at most {MAX_RANK}",
+                "join extents: a stage can `reshape` what it takes",
+            )
+        )
     if any(extent < 1 for extent in extents):
-        raise ValueError(f"shape {extents}: every extent is at least 1")
+        raise ValueError(
+            with_hint(
+                f"shape {extents}: every extent is at least 1", "write `()` or 1 for one element"
+            )
+        )
     return tuple(extents)
 
 
-def infer(values: Any, dtype: DType | None) -> tuple[np.ndarray, DType]:
+def infer(values: Any, dtype: DType | None, what: str) -> tuple[np.ndarray, DType]:
     """Shape and dtype of the cell that `values` make. ValueError when they are empty or ragged."""
-    array = _array(values, "the values of a channel")
+    array = _array(values, what)
     if array.size == 0:
-        raise ValueError("a channel cannot be made from empty values")
+        raise ValueError(
+            with_hint(
+                f"{what} are empty", "give a first cell, or write `Channel(shape, dtype)`"
+            )
+        )
     shape_of(array.shape)
-    return array, dtype or _dtype_of(array)
+    return array, dtype or _dtype_of(array, what)
 
 
-def _dtype_of(array: np.ndarray) -> DType:
+def _dtype_of(array: np.ndarray, what: str) -> DType:
     if array.dtype == object:  # Python ints beyond 64 bits
         return DType.i32
     found = _BY_NUMPY.get(array.dtype.name)
     if found is None:
-        raise TypeError(f"no dtype for values of type {array.dtype}; give `dtype=`")
+        raise TypeError(with_hint(f"no dtype for {what} of type {array.dtype}", "give `dtype=`"))
     return found
 
 
@@ -92,12 +106,19 @@ def _array(values: Any, what: str) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ValueError(f"{what} are ragged: rows of one length are needed") from None
+        raise ValueError(
+            with_hint(f"{what} are ragged", "give rows of one length: fill up the short ones")
+        ) from None
     if array.dtype.kind in "biuf":
         return array
     if array.dtype == object and all(isinstance(v, int) for v in array.flat):
         return array  # ints that no numpy integer holds: refused by range, not by type
-    raise TypeError(f"{what} are {type(values).__name__} of {array.dtype}; numbers or bools fit")
+    raise TypeError(
+        with_hint(
+            f"{what} are {type(values).__name__} of {array.dtype}; numbers or bools fit",
+            "give a number, nested lists of numbers, or a numpy array",
+        )
+    )
 
 
 def encode(values: Any, cell: TensorType, what: str) -> np.ndarray:

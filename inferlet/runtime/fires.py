@@ -16,7 +16,7 @@ from inferlet.runtime.binding import BoundPass, Plan
 from inferlet.runtime.failures import MakeError, fire_failure
 from inferlet.runtime.ledger import Ledger, accept_channels
 from inferlet.runtime.placing import Host, LaneStep, steps
-from inferlet.runtime.source import Line, at
+from inferlet.runtime.source import Line, at, user_line
 from inferlet.working_set import WorkingSet
 from ipc import messages as m
 
@@ -129,12 +129,18 @@ class PipelineState:
     def check_open(self, what: str, closed: type[InferletError]) -> None:
         """Refuses `what` in a stage, on a failed or closed pipeline, and during a run."""
         if current_stage() is not None:
-            raise TraceError(with_hint(f"`{what}` is called inside a stage", "call it on the host"))
+            stage = f"`{what}` is called inside a stage\n  at {at(user_line())}"
+            raise TraceError(with_hint(stage, "call it on the host"))
         self.runtime.check_alive()
         if self.failure:
             raise self.failure()
         if self.is_closed:
-            raise closed(f"`{what}` on a closed pipeline (made at {at(self.line)})")
+            raise closed(
+                with_hint(
+                    f"`{what}` on a closed pipeline (made at {at(self.line)})",
+                    "make another Pipeline, or close this one later",
+                )
+            )
         if self.run:
             raise InferletError(
                 with_hint(

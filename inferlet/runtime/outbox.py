@@ -41,7 +41,8 @@ class Outbox:
         if (length := _length(message)) > MESSAGE_ROOM:
             # Not encoded at all: msgspec crashes where memory ends while it does.
             raise ValueError(
-                f"a message of {length} characters; at most {MESSAGE_ROOM} bytes travel in one piece"
+                f"a message of {length} characters; at most {MESSAGE_ROOM} bytes travel in one "
+                "piece"
             )
         body = codec.encode(message)
         if len(body) > MESSAGE_ROOM:

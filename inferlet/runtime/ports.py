@@ -49,7 +49,11 @@ def shape_of(fwd: ForwardPass) -> Shape:
     lanes = len(indptr) - 1
     if len(fwd._working_sets) != lanes:
         raise InferletError(
-            f"{fwd._label} has {lanes} lanes; `state` got {len(fwd._working_sets)} working sets"
+            with_hint(
+                f"{fwd._label} has {lanes} lanes; `state` got {len(fwd._working_sets)} working "
+                "sets",
+                "give one working set a lane: `embed(tokens, indptr)` splits rows into lanes",
+            )
         )
     _check_placement(fwd, num_rows, lanes)
     readout, counts = _readout(fwd, indptr)
@@ -86,8 +90,11 @@ def check_tokens(tokens: list[int], label: str) -> None:
     for row, token in enumerate(tokens):
         if not -1 <= token < size:
             raise InferletError(
-                f"token id {token} in row {row} of {label} is outside the vocabulary: "
-                f"0 to {size - 1}, or -1 for an absent row"
+                with_hint(
+                    f"token id {token} in row {row} of {label} is outside the vocabulary: "
+                    f"0 to {size - 1}, or -1 for an absent row",
+                    "take ids from `model.encode`, or below `model.output_vocab_size()`",
+                )
             )
 
 
@@ -104,7 +111,12 @@ def _indptr(fwd: ForwardPass, num_rows: int) -> tuple[int, ...]:
     if isinstance(fwd._indptr, Channel):
         _check_cell(fwd, "indptr", fwd._indptr, TensorType(DType.u32, (0,)))
         if fwd._indptr.shape[0] < 2:
-            raise TraceError(f"`indptr` of {fwd._label} has a single offset; one lane needs two")
+            raise TraceError(
+                with_hint(
+                    f"`indptr` of {fwd._label} has a single offset; one lane needs two",
+                    geometry.HINTS["indptr"],
+                )
+            )
     found = seed(fwd._indptr)
     if found is None:  # what it will be is not known; how many lanes there are is
         return (*[0] * (fwd._indptr.shape[0] - 1), num_rows)
@@ -126,16 +138,29 @@ def _check_placement(fwd: ForwardPass, num_rows: int, lanes: int) -> None:
             _check_cell(fwd, name, port, TensorType(DType.u32, (count or 0,)))
         elif port is not None and count not in (None, len(port)):
             raise InferletError(
-                f"`{name}` of {fwd._label} has {len(port)} entries; it needs {count}"
+                with_hint(
+                    f"`{name}` of {fwd._label} has {len(port)} entries; it needs {count}",
+                    f"give one for each {'lane' if name in ('kv_len', 'fold') else 'row'}",
+                )
             )
     mask = fwd._mask
     if isinstance(mask, Channel):
         _check_cell(fwd, "mask", mask, TensorType(DType.bool_, (num_rows, 0)))
     elif mask is not None and len(mask) != num_rows:
-        raise InferletError(f"`mask` of {fwd._label} has {len(mask)} rows; it needs {num_rows}")
+        raise InferletError(
+            with_hint(
+                f"`mask` of {fwd._label} has {len(mask)} rows; it needs {num_rows}",
+                "give the mask a row for each token of the pass",
+            )
+        )
     for lane in fwd._groups:
         if lane >= lanes:
-            raise InferletError(f"`group` of {fwd._label} names lane {lane} of {lanes}")
+            raise InferletError(
+                with_hint(
+                    f"`group` of {fwd._label} names lane {lane} of {lanes}",
+                    f"name lanes from 0 to {lanes - 1}",
+                )
+            )
 
 
 def _check_cell(fwd: ForwardPass, name: str, channel: Channel, wanted: TensorType) -> None:
@@ -145,8 +170,11 @@ def _check_cell(fwd: ForwardPass, name: str, channel: Channel, wanted: TensorTyp
         return
     shape = ", ".join(str(extent or "n") for extent in wanted.shape)
     raise TraceError(
-        f"`{name}` of {fwd._label} is fed by {channel._label}, which is {channel._cell}; it needs "
-        f"{wanted.dtype.label}[{shape}]"
+        with_hint(
+            f"`{name}` of {fwd._label} is fed by {channel._label}, which is {channel._cell}; it "
+            f"needs {wanted.dtype.label}[{shape}]",
+            f"make the channel with `Channel([{shape}], dtype.{wanted.dtype.label})`",
+        )
     )
 
 

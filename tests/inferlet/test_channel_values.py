@@ -182,3 +182,15 @@ def test_a_put_on_a_full_ring_names_capacity_remedy_and_place():
 def test_a_cell_beyond_one_frame_is_refused():
     with pytest.raises(InferletError, match="at most"):
         Channel([33 << 20], dtype.f32).put(np.zeros(33 << 20, np.float32))
+
+
+@pytest.mark.parametrize("values", [[], [[1], [2, 3]], "text", [None], np.zeros(1, np.complex64)])
+def test_a_channel_that_cannot_be_inferred_says_where_and_what_to_do(values):
+    with pytest.raises((ValueError, TypeError), match=r"(?s)made at test_chan.*\n\nhint: give"):
+        Channel.from_(values)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1, 1, 1, 1, 1), (1 << 20, 1 << 20)])
+def test_a_shape_that_no_channel_has_says_what_to_do(shape):
+    with pytest.raises(ValueError, match="\n\nhint: "):
+        Channel(shape, dtype.u32)
