@@ -16,6 +16,7 @@ import pytest
 from tokenizers import Tokenizer, models
 
 if TYPE_CHECKING:
+    from tests.cli.faults import FaultyEngine
     from tests.cli.hub_client import HubClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,3 +184,21 @@ def connect(engine: Engine) -> Iterator[Callable[..., "HubClient"]]:
 @pytest.fixture
 def client(connect: Callable[..., "HubClient"]) -> "HubClient":
     return connect()
+
+
+@pytest.fixture(scope="module")
+def faulty_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["FaultyEngine"]:
+    from tests.cli import faults  # it uses this module
+
+    engine = faults.FaultyEngine(tmp_path_factory.mktemp("pie"))
+    with faults.adopting():
+        yield engine
+        engine.stop()
+
+
+@pytest.fixture
+def faulty(faulty_engine: "FaultyEngine") -> Iterator["FaultyEngine"]:
+    """An engine whose parts may be killed; started anew when it was, or has seen too many deaths."""
+    faulty_engine.ready()
+    yield faulty_engine
+    faulty_engine.end_runs()

@@ -86,8 +86,9 @@ class Run:
 class FaultyEngine:
     """An engine that is started anew when it was killed, or has seen too many deaths."""
 
-    def __init__(self, home: Path) -> None:
-        self.engine = Engine(make_home(home), {"PIE_WORKER": "tests.cli.fault_worker"})
+    def __init__(self, home: Path, worker: str = "tests.cli.fault_worker") -> None:
+        self.engine = Engine(make_home(home), {"PIE_WORKER": worker})
+        self._words = {"worker": worker, "zygote": "--control"}  # of their command lines
         self.home = home
         self.runs: list[Run] = []
         self.others: list[subprocess.Popen] = []
@@ -146,7 +147,7 @@ class FaultyEngine:
         return pid_of_inferlet(self.pid_of("zygote"), inner)
 
     def _engine_pid(self, part: str) -> int | None:
-        word = {"worker": "fault_worker", "zygote": "--control"}[part]
+        word = self._words[part]
         with suppress(StopIteration, OSError, TypeError):
             hub = self.engine.card()["pid"]
             return next(pid for pid in children(hub) if word in command_line(pid))
@@ -203,7 +204,7 @@ class FaultyEngine:
         client.say(c.AskFacts(1))
         facts = client.wait(c.Facts)
         is_idle = facts.live == facts.queued == 0
-        return is_idle and (stats is None or stats.pages_free == fault_worker.NUM_PAGES)
+        return is_idle and (stats is None or stats.pages_free == stats.pages_total)
 
     def _orphans(self) -> set[int]:
         card = self.engine.card()
@@ -285,3 +286,10 @@ def stop(pid: int) -> None:
     while not is_stopped(pid):
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def assert_ends(run: Run, ending: tuple[int, str], out: str | None = None) -> None:
+    status, stdout, said = run.end()
+    words = ending[1].replace("{signal}", "KILL")
+    assert status == ending[0] and re.fullmatch(words, said), (status, said)
+    assert stdout == (out or ""), stdout

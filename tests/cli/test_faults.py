@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from ipc import client as c
-from tests.cli import faults
 from tests.cli.fault_stages import STAGES
 from tests.cli.faults import Bystander, FaultyEngine, Run, descendants
 
@@ -16,10 +15,11 @@ KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 # What the run says when a part is killed: exit code and all of stderr.
 LOG = r"its log is `\S+/logs/engine-fake-\S+\.log`"
 LOST_HUB = (3, rf"error: the engine ended unexpectedly\n\nhint: {LOG}\n")
-LOST_WORKER = (
-    3, r"error: the worker ended unexpectedly \(SIG{signal}\), and the process with it; "
-    rf"the engine starts a new one; {LOG}\n",
-)  # fmt: skip
+LOST_WORKER_WORDS = (
+    r"error: the worker ended unexpectedly \(SIG{signal}\), and the process with it; "
+    rf"the engine starts a new one; {LOG}\n"
+)
+LOST_WORKER = (3, LOST_WORKER_WORDS)
 LOST_ZYGOTE = (
     3, r"error: the sandbox's zygote ended, and the process with it; the engine starts a new one\n"
 )  # fmt: skip
@@ -43,28 +43,18 @@ def expected(part: str, stage: str, number: int) -> tuple[int, str]:
 
 
 # Sorted by part: an engine is shared until it has lost a worker or zygote twice.
-POINTS = [(part, stage, KILL) for part in ("client", "inferlet", "spare", "worker", "zygote", "hub")
-          for stage in STAGES if (part, stage) != ("client", "leaving")]  # fmt: skip
+PARTS = ("client", "inferlet", "spare", "worker", "zygote", "hub")
+POINTS = [(part, stage, KILL) for part in PARTS for stage in STAGES
+          if (part, stage) != ("client", "leaving")]  # fmt: skip
 POINTS += [
     ("client", "computing", TERM), ("client", "receiving", INT), ("inferlet", "computing", TERM),
     ("worker", "decoding", TERM), ("zygote", "computing", TERM), ("inferlet", "computing", INT),
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyEngine]:
-    engine = FaultyEngine(tmp_path_factory.mktemp("pie"))
-    with faults.adopting():
-        yield engine
-        engine.stop()
-
-
-@pytest.fixture
-def faulty(shared: FaultyEngine) -> Iterator[FaultyEngine]:
-    """An engine that runs and bears a death."""
-    shared.ready()
-    yield shared
-    shared.end_runs()
+def is_costly(part: str, stage: str) -> bool:
+    """Points that start an engine or a zygote anew, and say little that others do not."""
+    return part in ("worker", "zygote", "hub") and stage in ("receiving", "computing", "sending", "returning")
 
 
 @pytest.fixture
@@ -79,7 +69,13 @@ def name_of(value: object) -> str:
     return value.name if isinstance(value, signal.Signals) else str(value).replace(" ", "_")
 
 
-@pytest.mark.parametrize(("part", "stage", "number"), POINTS, ids=name_of)
+def parameters() -> list:
+    slow = pytest.mark.slow
+    return [pytest.param(*p, marks=slow if is_costly(*p[:2]) else (), id="-".join(map(name_of, p)))
+            for p in POINTS]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "stage", "number"), parameters())
 def test_a_part_killed_at_a_stage(faulty: FaultyEngine, bystander, part, stage, number):
     run = faulty.run(STAGES[stage].source)
     run.inner_pid()

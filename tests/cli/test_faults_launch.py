@@ -13,7 +13,7 @@ from ipc import client as c
 from tests.cli import fault_worker, faults
 from tests.cli.conftest import is_gone, wait_until
 from tests.cli.fault_stages import HELLO, STAGES
-from tests.cli.faults import Bystander, FaultyEngine, descendants, stop
+from tests.cli.faults import FaultyEngine, assert_ends, descendants, stop
 from tests.cli.hub_client import HubClient
 from tests.cli.test_faults import GOES_ON, LOG, LOST_HUB, LOST_INFERLET, LOST_ZYGOTE
 
@@ -22,22 +22,6 @@ RECEIVING = STAGES["receiving"].source
 KILLED = (137, r"error: the process was ended by `pie kill`\n")
 STOPPED = (137, r"error: the process was ended because the engine was stopped\n")
 CLIENT_ENDED = (137, r"error: the process was ended because its client ended\n")
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyEngine]:
-    engine = FaultyEngine(tmp_path_factory.mktemp("pie"))
-    with faults.adopting():
-        yield engine
-        engine.stop()
-
-
-@pytest.fixture
-def faulty(shared: FaultyEngine) -> Iterator[FaultyEngine]:
-    """An engine that runs and bears a death."""
-    shared.ready()
-    yield shared
-    shared.end_runs()
 
 
 @pytest.fixture
@@ -51,13 +35,6 @@ def connect(faulty: FaultyEngine) -> Iterator[Callable[[], HubClient]]:
     yield make
     for client in clients:
         client.close()
-
-
-def assert_ends(run: faults.Run, ending: tuple[int, str], out: str | None = None) -> None:
-    status, stdout, said = run.end()
-    words = ending[1].replace("{signal}", "KILL")
-    assert status == ending[0] and re.fullmatch(words, said), (status, said)
-    assert stdout == (out or ""), stdout
 
 
 def assert_goes_on(client: HubClient, run: faults.Run) -> None:
@@ -80,6 +57,7 @@ def test_a_part_killed_while_nothing_runs(faulty: FaultyEngine, part):
 
 
 # ---- while the engine starts
+
 
 def wait_for_clients(faulty: FaultyEngine, count: int) -> None:
     client = HubClient(faulty.engine)
@@ -314,48 +292,4 @@ def test_a_part_killed_while_the_engine_leaves(faulty: FaultyEngine, part):
     else:
         status, out, said = late.end()
         assert (status, out) == (0, '"hello"\n'), said
-    faulty.check_nothing_is_left(hub=hub, survives=False, before=before)
-
-
-# ---- stopped, not killed
-
-
-def test_a_stopped_client_holds_up_its_process_and_nobody_else(faulty: FaultyEngine):
-    bystander = Bystander(faulty.engine)
-    run = faulty.run(STAGES["sending"].source)
-    run.inner_pid()
-    hub = faulty.pid_of("hub")
-    stop(run.process.pid)
-    bystander.check()
-    bystander.client.close()
-    os.kill(run.process.pid, KILL)
-    run.process.wait()
-    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
-
-
-@pytest.mark.parametrize("part", ["inferlet", "worker"])
-def test_a_process_ends_by_pie_kill_whatever_part_is_stopped(faulty: FaultyEngine, part):
-    bystander = Bystander(faulty.engine)
-    run = faulty.run(STAGES["decoding"].source)
-    hub, pid = faulty.pid_of("hub"), None
-    run.inner_pid()
-    pid = faulty.pid_of(part, run)
-    stop(pid)
-    assert faulty.engine.pie("kill", "victim").returncode == 0
-    assert_ends(run, KILLED)
-    bystander.check()
-    bystander.client.close()
-    with suppress(ProcessLookupError):
-        os.kill(pid, CONT)
-    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
-
-
-def test_no_process_of_an_engine_outlives_one_with_a_stopped_zygote(faulty: FaultyEngine):
-    run = faulty.run(RECEIVING)
-    run.inner_pid()
-    hub = faulty.pid_of("hub")
-    before = descendants(hub)
-    stop(faulty.pid_of("zygote"))
-    assert faulty.engine.pie("stop").returncode == 0
-    assert_ends(run, STOPPED)
     faulty.check_nothing_is_left(hub=hub, survives=False, before=before)

@@ -177,7 +177,10 @@ await asyncio.sleep(600)
 
 def test_that_an_app_asks_for_messages_is_told_once(client: HubClient):
     """No client is held to account for such words: it could not read them fast enough."""
-    process = attack(client, 'channel().sendall(said(m.Receiving()) * 1000)\nchannel().setblocking(False)\nsession.send("all")')
+    process = attack(
+        client,
+        'channel().sendall(said(m.Receiving()) * 1000)\nchannel().setblocking(False)\nsession.send("all")',
+    )
     client.value_of(process)
     assert "all" in client.texts(process)
     asked = [x for x in client.heard if isinstance(x, c.Receiving) and x.process == process]
@@ -287,5 +290,3 @@ except OSError as error:
     process = attack(client, lines)
     client.value_of(process)
     assert "PermissionError" in client.texts(process)
-
-
