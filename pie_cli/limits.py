@@ -14,6 +14,23 @@ KEYS = {
     "channels": "bytes", "passes": "queued passes", "descriptors": "open files",
     "output": "bytes", "messages": "messages a second", "inbox": "messages",
 }  # fmt: skip
+#: For `pie run --help`: what each key counts, and the engine's own unless `pie serve` was told.
+HELP = """\b
+Keys of --limit, what each counts, and the default:
+  memory       bytes allocated beyond a bare launch (1G); beyond: MemoryError
+  cpu          seconds of processor time of the app's process (86400)
+  pages        pages of KV state held at once (2147483648: all there are)
+  pipelines    pipelines open at once (1024)
+  channels     bytes of all channels' cells (256M)
+  passes       passes submitted and not finished (10000)
+  descriptors  open files (64)
+  output       bytes printed to stdout and stderr; messages are not (64M)
+  messages     messages, prints and other things said to the engine a second
+               (20000); more is slowed down, none is lost, and a burst passes
+  inbox        messages that wait for `receive` (10000)
+Bytes take K, M or G. A process that meets a limit ends with exit code 137;
+but `messages` only slows it down, and a full `inbox` refuses the sender.
+"""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)(?:i?B)?", re.IGNORECASE)
 _MOST = 1 << 62

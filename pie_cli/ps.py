@@ -95,7 +95,7 @@ def cropped(text: str, size: os.terminal_size) -> str:
 
 
 def kill(ids: Ids) -> int:
-    """End processes."""
+    """End processes, of whatever client: all are those of this user."""
     from ipc import client as c
 
     with connections() as engines:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from pie_cli.limits import HELP
 from pie_cli.usage import UsageError, meant
 
 
@@ -41,7 +42,7 @@ OPTIONS = (
     Option("salt", "--salt", "Share cached pages with runs of an equal salt only.", "TEXT"),
     Option("no_stdin", "--no-stdin", "Leave stdin alone."),
     Option("timeout", "--timeout", "End the process after S seconds.", "S", float),
-    Option("limits", "--limit", "Lower limits of this launch, like memory=256M,cpu=60.", "KEY=N,…", repeatable=True),
+    Option("limits", "--limit", "Lower limits of this launch, like memory=256M,cpu=60; keys: above.", "KEY=N,…", repeatable=True),
     Option("keep_alive", "--keep-alive", "Of an engine that this starts: leave when idle for S seconds.", "S", float),
     Option("watch", "--watch", "Launch anew when the app or an attached file changes."),
     Option("about", "--about", "Print the app's docstring and run nothing."),
@@ -118,5 +119,5 @@ def typer_command(run: Callable[[argparse.Namespace], int]) -> Callable[..., int
     ]  # fmt: skip
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = annotations
-    command.__doc__ = run.__doc__
+    command.__doc__ = f"{inspect.getdoc(run)}\n\n{HELP}"
     return command

@@ -1,10 +1,13 @@
 """`--limit`: keys, numbers and units."""
 
+import re
+
 import pytest
 
 from ipc.client import Asked
+from ipc.types import Limits
 from pie_cli.engine.limits import IN_BYTES, amount
-from pie_cli.limits import KEYS, parse_limits
+from pie_cli.limits import HELP, KEYS, parse_limits
 from pie_cli.usage import UsageError
 
 
@@ -53,3 +56,12 @@ def test_bytes_are_told_as_they_may_have_been_typed():
     assert amount("output", 3 << 29) == "1536M (1,610,612,736 bytes)"
     assert amount("channels", 1000) == "1,000 bytes" and amount("pages", 1024) == "1,024"
     assert set(IN_BYTES) == {key for key, unit in KEYS.items() if unit == "bytes"}
+
+
+def test_the_help_names_every_key_with_its_default():
+    rows = re.split(r"\n  (?=\w)", HELP)[1:]
+    told = {row.split()[0]: re.search(r"\((\d+[KMG]?)", row)[1] for row in rows}
+    assert list(told) == list(KEYS)
+    defaults = {key: getattr(Limits(), key) for key in KEYS}
+    numbers = {key: parse_limits([f"{key}={text}"]) for key, text in told.items()}
+    assert {key: getattr(asked, key) for key, asked in numbers.items()} == defaults
