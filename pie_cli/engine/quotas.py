@@ -10,7 +10,7 @@ READ_SIZE = 256 << 10  # bytes of one process per turn of the loop: nobody waits
 BYTES_PER_SECOND = 64 << 20
 BURST_BYTES = 128 << 20
 MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
-UNREAD_FRAME = 256  # bytes, of what holds a frame that waits
+UNREAD_FRAME = 350  # bytes, of what holds a frame that waits
 MAX_UNSHOWN = 8 << 20  # of what a client was told, above which its process is not read
 INBOX_ROOM = 1 << 20  # bytes waiting for a process, above which its inbox holds messages back
 
