@@ -25,6 +25,7 @@ _WEIGHTS = {
     **dict.fromkeys(("reshape", "broadcast", "transpose", "iota", "indptr"), 1),
     **dict.fromkeys(("reduce_max", "reduce_min", "reduce_argmax", "reduce_sum"), 1),
     **dict.fromkeys(("cumsum", "cumprod", "cast", "entropy"), 4),
+    **dict.fromkeys(("select", "mask_apply", "masked_argmax", "max_elem", "min_elem"), 4),
     **dict.fromkeys(("pick", "gather"), 8),
     **dict.fromkeys(("gumbel", "gumbel_max"), 9),
     **dict.fromkeys(("normal", "scatter_set", "scatter_add"), 24),
