@@ -95,7 +95,11 @@ def cropped(text: str, size: os.terminal_size) -> str:
 
 
 def kill(ids: Ids) -> int:
-    """End processes, of whatever client: all are those of this user."""
+    """End processes.
+
+    Of whatever client: `--client` of the other verbs says whose messages go where, and all of
+    them are this user's.
+    """
     from ipc import client as c
 
     with connections() as engines:
