@@ -24,7 +24,7 @@ def engine_failure(failure: Failure) -> MakeError:
     """The engine is gone, or has dropped this process."""
     if failure.code == ErrorCode.LIMIT:
         hint = _LIMIT_HINTS.get(failure.limit, _HANDLES_HINT)
-        text = with_hint(f"this process went over a limit: {failure.message}", hint)
+        text = with_hint(failure.message, hint)
     else:
         text = f"the engine failed: {failure.message}"
     return lambda: _error(failure, text)

@@ -227,7 +227,7 @@ def test_an_excess_of_the_process_is_worded_as_its_limit(limit, hint):
         with pytest.raises(InferletError) as error:
             await result
         text = str(error.value)
-        assert text.startswith("this process went over a limit: more than 7 at once\n\nhint: ")
+        assert text.startswith("more than 7 at once\n\nhint: ")
         assert hint in text and "engine failed" not in text
 
     run()

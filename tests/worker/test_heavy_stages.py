@@ -6,13 +6,13 @@ from ipc import messages as m
 from tests.worker.bench import CONFIG, Bench, Chat, Client, greedy_tokens, logits, program
 from tests.worker.test_fairness import Waves
 
-# A sum over 1,000 elements costs about 45,000 steps, a choice of a token half as much.
-LIGHT = replace(CONFIG, light_steps=40_000, heavy_steps=100_000, process_steps=200_000)
+# A sum over 4,000 elements costs about 56,000 steps, a choice of a token 40,000.
+LIGHT = replace(CONFIG, light_steps=50_000, heavy_steps=120_000, process_steps=230_000)
 PROMPT = [3, 1, 4, 1, 5]
 
 
 def heavy(b):
-    x = b.add("broadcast", (b.add("reduce_max", (logits(b),)),), {"shape": (1000,)})
+    x = b.add("broadcast", (b.add("reduce_max", (logits(b),)),), {"shape": (4000,)})
     return [b.add("reduce_sum", (b.add("mul", (x, x)),))]
 
 
