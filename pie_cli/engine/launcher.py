@@ -158,8 +158,7 @@ class Launcher:
         while self._spares:
             child = self._spares.popleft()
             if not child.launched.exited.done():
-                with contextlib.suppress(OSError, IndexError):
-                    _, self._base_resident = zygote_process.sizes(child.launched.pid)
+                self._measure(child)
                 return child
             child.launched.sock.close()
         return None
@@ -241,7 +240,15 @@ class Launcher:
             self.kill(launch_id, number)
         child.pending.clear()
 
+    def _measure(self, spare: _Child) -> None:
+        """What a bare launch has in memory: less than the zygote, whose file pages no fork has."""
+        if spare.launched.pid is not None:
+            with contextlib.suppress(OSError, IndexError):
+                _, self._base_resident = zygote_process.sizes(spare.launched.pid)
+
     def _exited(self, report: control.Exited) -> None:
+        if self._spares:
+            self._measure(self._spares[0])
         memory = max(0, report.max_rss - self._base_resident)
         end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed, memory)
         self._finish(self._children.pop(report.launch_id), end)
