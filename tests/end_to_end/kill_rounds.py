@@ -83,7 +83,9 @@ def one_round(faulty: FaultyEngine, rand: random.Random) -> str:
         inner = rand.choice(inner_pids(victim))
         pid = victims_pid(faulty, part, victim, inner)
         faulty.kill(part, pid)
-        if part != "hub":
+        if part in ("worker", "zygote"):  # all end with it, unless they were told to end before
+            wait_until(lambda: not client.rows())
+        elif part != "hub":
             end_all(client, runs)
         check_exits(part, runs)
     finally:
