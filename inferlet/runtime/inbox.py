@@ -13,14 +13,14 @@ class Inbox:
         self._runtime = runtime
 
     def on_frame(self, kind: int, body: bytes) -> bool:
-        """False when the engine is leaving, and the process is to do so too."""
+        """Whether the engine is leaving, and the process is to do so too."""
         if kind == frames.ENGINE:
             for event in codec.decode_events(body):
                 self._on_event(event)
-            return True
+            return False
         message = codec.decode_to_inferlet(body)
         self._on_message(message)
-        return not isinstance(message, m.Leave)
+        return isinstance(message, m.Leave)
 
     def _on_event(self, event: m.Event) -> None:
         runtime = self._runtime

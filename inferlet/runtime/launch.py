@@ -138,7 +138,7 @@ class _Process:
 
     def _on_frame(self, kind: int, body: bytes) -> None:
         if self._inbox is not None:
-            if not self._inbox.on_frame(kind, body):
+            if self._inbox.on_frame(kind, body):
                 self._main.cancel()  # it may still do its last things, and even return
             return
         message = codec.decode_to_inferlet(body) if kind == frames.HUB else None

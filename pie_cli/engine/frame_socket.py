@@ -32,6 +32,7 @@ class FrameSocket:
         self._on_frame, self._on_room, self._on_fault = on_frame, on_room, on_fault
         self._reader = frames.FrameReader()
         self._budget = quotas.ReadBudget(frames_per_second, self._loop.time())
+        self._read_size = quotas.FIRST_READ
         self._pause: asyncio.TimerHandle | None = None  # beyond its budget
         self._held = False  # its client is behind
         self._finished = False  # nothing more will be read
@@ -120,7 +121,7 @@ class FrameSocket:
     def _receive(self) -> bytes | None:
         """Bytes; none at the end; None when nothing is there."""
         try:
-            return self._sock.recv(quotas.READ_SIZE)
+            return self._sock.recv(self._read_size)
         except BlockingIOError:
             return None
         except OSError:
@@ -136,6 +137,7 @@ class FrameSocket:
             self._finish_reading()
             self._on_fault(endings.broke_protocol(str(error)))
             return False
+        self._read_size = quotas.next_read(self._read_size, len(data), num_frames)
         pause = self._budget.spend(len(data), num_frames, self._loop.time())
         if pause and not self._pause and not self._finished:
             self._pause = self._loop.call_later(pause, self._resume)

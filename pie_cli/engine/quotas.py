@@ -6,13 +6,22 @@ a cap is ended.
 
 from dataclasses import dataclass
 
-READ_SIZE = 256 << 10  # bytes of one process per turn of the loop: nobody waits for a long frame
+# Of one process per turn of the loop: nobody waits for a long frame, or for thousands of short ones.
+MIN_READ, FIRST_READ, MAX_READ = 256, 4 << 10, 256 << 10  # bytes
+MAX_FRAMES = 32
 BYTES_PER_SECOND = 64 << 20
 BURST_BYTES = 128 << 20
 MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
 UNREAD_FRAME = 350  # bytes, of what holds a frame that waits
 MAX_UNSHOWN = 8 << 20  # of what a client was told, above which its process is not read
 INBOX_ROOM = 1 << 20  # bytes waiting for a process, above which its inbox holds messages back
+
+
+def next_read(size: int, num_bytes: int, num_frames: int) -> int:
+    """Bytes to read next, when the last read of at most `size` gave so many bytes and frames."""
+    if num_frames > MAX_FRAMES:
+        return max(MIN_READ, size * MAX_FRAMES // num_frames)
+    return min(MAX_READ, 2 * size) if num_bytes == size else size
 
 
 @dataclass(slots=True)

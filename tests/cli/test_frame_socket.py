@@ -152,6 +152,26 @@ async def test_drain_reads_what_an_ended_process_left_behind(peer, _):
     assert peer.frames == [(frames.HUB, b"last")]
 
 
+@with_peer
+async def test_of_many_short_frames_few_are_taken_in_one_turn(peer, _):
+    """Others wait for one turn of the loop: 4 KiB of the shortest frames at first, then few."""
+    peer.sock.send(frames.pack(frames.HUB, b"") * 10_000)
+    counts = []
+    while sum(counts) < 10_000:
+        await asyncio.sleep(0)
+        counts.append(len(peer.frames) - sum(counts))
+    assert counts[0] <= 900 and max(counts[3:]) <= quotas.MIN_READ // 5 + 1
+
+
+def test_reads_grow_for_long_frames_and_shrink_for_short_ones():
+    size = quotas.FIRST_READ
+    for _ in range(10):
+        size = quotas.next_read(size, size, 1)
+    assert size == quotas.MAX_READ
+    assert quotas.next_read(size, 900, 2) == size
+    assert quotas.next_read(size, size, 20_000) == quotas.MIN_READ
+
+
 def test_a_bucket_pays_back_at_its_rate():
     bucket = quotas.Bucket(rate=10, burst=20, level=20, time=0.0)
     assert bucket.spend(20, now=0.0) == 0
