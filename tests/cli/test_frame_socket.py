@@ -160,7 +160,7 @@ async def test_of_many_short_frames_few_are_taken_in_one_turn(peer, _):
     while sum(counts) < 10_000:
         await asyncio.sleep(0)
         counts.append(len(peer.frames) - sum(counts))
-    assert counts[0] <= 900 and max(counts[3:]) <= quotas.MIN_READ // 5 + 1
+    assert counts[0] <= 900 and max(counts[3:]) <= 2 * quotas.MAX_FRAMES
 
 
 def test_reads_grow_for_long_frames_and_shrink_for_short_ones():
@@ -169,7 +169,7 @@ def test_reads_grow_for_long_frames_and_shrink_for_short_ones():
         size = quotas.next_read(size, size, 1)
     assert size == quotas.MAX_READ
     assert quotas.next_read(size, 900, 2) == size
-    assert quotas.next_read(size, size, 20_000) == quotas.MIN_READ
+    assert quotas.MIN_READ <= quotas.next_read(size, size, 20_000) < 512
 
 
 def test_a_bucket_pays_back_at_its_rate():
