@@ -7,8 +7,8 @@ a cap is ended.
 from dataclasses import dataclass
 
 # Of one process per turn of the loop: nobody waits for a long frame, or for thousands of short ones.
-MIN_READ, FIRST_READ, MAX_READ = 256, 4 << 10, 256 << 10  # bytes
-MAX_FRAMES = 32
+MIN_READ, FIRST_READ, MAX_READ = 48, 1 << 10, 256 << 10  # bytes
+MAX_FRAMES = 4
 BYTES_PER_SECOND = 64 << 20
 BURST_BYTES = 128 << 20
 MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
@@ -41,11 +41,11 @@ class Bucket:
 
 
 class ReadBudget:
-    """What one process may send: bytes, and frames, each a second. Twice that at once."""
+    """What one process may send in a second, and at once: bytes and frames."""
 
     def __init__(self, frames_per_second: int, now: float) -> None:
         self._bytes = Bucket(BYTES_PER_SECOND, BURST_BYTES, BURST_BYTES, now)
-        burst = 2 * frames_per_second
+        burst = max(2, frames_per_second // 5)
         self._frames = Bucket(frames_per_second, burst, burst, now)
 
     def spend(self, num_bytes: int, num_frames: int, now: float) -> float:

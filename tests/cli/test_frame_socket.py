@@ -154,13 +154,13 @@ async def test_drain_reads_what_an_ended_process_left_behind(peer, _):
 
 @with_peer
 async def test_of_many_short_frames_few_are_taken_in_one_turn(peer, _):
-    """Others wait for one turn of the loop: 4 KiB of the shortest frames at first, then few."""
+    """Others wait for one turn of the loop: 1 KiB of the shortest frames at first, then few."""
     peer.sock.send(frames.pack(frames.HUB, b"") * 10_000)
     counts = []
     while sum(counts) < 10_000:
         await asyncio.sleep(0)
         counts.append(len(peer.frames) - sum(counts))
-    assert counts[0] <= 900 and max(counts[3:]) <= 2 * quotas.MAX_FRAMES
+    assert counts[0] <= 900 and max(counts[3:]) <= quotas.MIN_READ // 5 + 1
 
 
 def test_reads_grow_for_long_frames_and_shrink_for_short_ones():
