@@ -3,10 +3,8 @@
 Rules of evolution as in messages.py.
 """
 
-import msgspec
-
 from ipc import messages as m
-from ipc.types import Limits
+from ipc.types import Limits, WireMessage
 
 # What becomes of a message or file for a process.
 ACCEPTED = "accepted"
@@ -18,31 +16,27 @@ CLOSED = "closed"  # the client has closed its end: nothing more comes
 FAILED = "failed"  # a file could not be kept: `reason` says why
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    pass
-
-
-class Welcome(_Message, tag=1):
+class Welcome(WireMessage, tag=1):
     protocol: int
     model: str
     ready: bool  # False: Progress follows
 
 
-class Progress(_Message, tag=2):
+class Progress(WireMessage, tag=2):
     """The engine is starting; `fraction` in [0, 1], 1 once it is ready."""
 
     fraction: float
     text: str
 
 
-class Launched(_Message, tag=3):
+class Launched(WireMessage, tag=3):
     request: int
     process: str
     time: float
     sandbox: str
 
 
-class Refused(_Message, tag=4):
+class Refused(WireMessage, tag=4):
     """The Run was not launched, by the client's fault: exit code 2."""
 
     request: int
@@ -50,7 +44,7 @@ class Refused(_Message, tag=4):
     hint: str = ""
 
 
-class Sent(_Message, tag=5):
+class Sent(WireMessage, tag=5):
     """The app's `session.send`."""
 
     process: str
@@ -59,27 +53,27 @@ class Sent(_Message, tag=5):
     text: str
 
 
-class Printed(_Message, tag=6):
+class Printed(WireMessage, tag=6):
     process: str
     time: float
     stream: str  # "stdout" | "stderr"
     text: str
 
 
-class Receiving(_Message, tag=7):
+class Receiving(WireMessage, tag=7):
     """The app waits for messages: the client may read its stdin."""
 
     process: str
 
 
-class Taken(_Message, tag=8):
+class Taken(WireMessage, tag=8):
     """The app has received `count` more Messages of this connection."""
 
     process: str
     count: int
 
 
-class Returned(_Message, tag=9):
+class Returned(WireMessage, tag=9):
     """Terminal: the value of `main` as JSON text."""
 
     process: str
@@ -87,7 +81,7 @@ class Returned(_Message, tag=9):
     value: str
 
 
-class Error(_Message, tag=10):
+class Error(WireMessage, tag=10):
     """Terminal. `exit`: the code of `pie run`; `limit`: which one ended the process."""
 
     process: str
@@ -99,14 +93,14 @@ class Error(_Message, tag=10):
     limit: str | None = None
 
 
-class EngineFailed(_Message, tag=11):
+class EngineFailed(WireMessage, tag=11):
     """The engine is lost or could not start; it ends. Terminal for all processes: exit code 3."""
 
     message: str
     hint: str = ""
 
 
-class ProcessRow(_Message):
+class ProcessRow(WireMessage):
     """One live process for `pie ps`; None where it is not known.
 
     `state`: "queued" (until the host has room), "waiting" (for the engine), "running".
@@ -130,18 +124,18 @@ class ProcessRow(_Message):
     priority: int = 0
 
 
-class Processes(_Message, tag=12):
+class Processes(WireMessage, tag=12):
     rows: tuple[ProcessRow, ...]
     worker: m.ProcessStats | None = None  # its newest report; None before the first
 
 
-class Killed(_Message, tag=13):
+class Killed(WireMessage, tag=13):
     """Answer to Kill: the ids that no process has."""
 
     unknown: tuple[str, ...]
 
 
-class Queued(_Message, tag=14):
+class Queued(WireMessage, tag=14):
     """The launch waits until the host has room: `position` from 1. Told again as it moves up."""
 
     request: int
@@ -150,7 +144,7 @@ class Queued(_Message, tag=14):
     reason: str
 
 
-class Answered(_Message, tag=15):
+class Answered(WireMessage, tag=15):
     """What became of a Message with a `request`, or of a file: ACCEPTED … FAILED."""
 
     request: int
@@ -158,7 +152,7 @@ class Answered(_Message, tag=15):
     reason: str = ""
 
 
-class Attached(_Message, tag=16):
+class Attached(WireMessage, tag=16):
     """Answer to Attach. `missed`: how many events of the past are kept no more."""
 
     request: int
@@ -172,14 +166,14 @@ class Attached(_Message, tag=16):
     missed: int = 0
 
 
-class Unknown(_Message, tag=17):
+class Unknown(WireMessage, tag=17):
     """Answer to what names a process: none with that id lives or is remembered."""
 
     request: int
     process: str
 
 
-class Log(_Message, tag=18):
+class Log(WireMessage, tag=18):
     """Answer to ReadLog, oldest first. `missed`: bytes that are kept no more, before these."""
 
     request: int
@@ -189,7 +183,7 @@ class Log(_Message, tag=18):
     missed: int = 0
 
 
-class Stored(_Message, tag=19):
+class Stored(WireMessage, tag=19):
     """The app's `session.send_file`: its file lies at `path`; `number` counts them from 1.
 
     When it could not be stored, `path` is where it was to lie and `error` says why.
@@ -204,7 +198,7 @@ class Stored(_Message, tag=19):
     error: str = ""
 
 
-class Span(_Message):
+class Span(WireMessage):
     """Something that a process did: from `start` to `end`, equal for what takes no time.
 
     `kind`: "process", "pass", "message", "output", "file". `facts`: further words and numbers.
@@ -217,7 +211,7 @@ class Span(_Message):
     facts: dict[str, int | float | str] = {}
 
 
-class Timeline(_Message, tag=20):
+class Timeline(WireMessage, tag=20):
     """Answer to ReadTrace, by start. `missed`: how many happenings are kept no more."""
 
     request: int
@@ -228,7 +222,7 @@ class Timeline(_Message, tag=20):
     missed: int = 0
 
 
-class Facts(_Message, tag=21):
+class Facts(WireMessage, tag=21):
     """Answer to AskFacts: the engine as it is. None where it is not known yet."""
 
     request: int

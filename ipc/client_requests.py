@@ -6,6 +6,7 @@ Rules of evolution as in messages.py. A client greets with Hello and sends the r
 import msgspec
 
 from ipc.messages import FILE_PART, MAX_FILE
+from ipc.types import WireMessage
 
 __all__ = [
     "FILE_PART", "MAX_FILE", "MAX_FILES", "MAX_MESSAGE", "AskFacts", "Asked", "Attach", "CloseInput",
@@ -17,11 +18,7 @@ MAX_MESSAGE = 1 << 30  # bytes; a Run carries the attached files
 MAX_FILES = 256 << 20  # bytes, all attached files of one launch
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    pass
-
-
-class Hello(_Message, tag=1):
+class Hello(WireMessage, tag=1):
     """`pid` is watched: when it ends, so do the processes that it launched and did not detach.
 
     `user`: the client that this connection speaks for: its Messages reach that client's processes.
@@ -50,7 +47,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     inbox: int | None = None  # messages
 
 
-class Run(_Message, tag=2):
+class Run(WireMessage, tag=2):
     """Launch an app. The answer, Launched or Refused, carries `request`; Queued may come before."""
 
     request: int
@@ -69,7 +66,7 @@ class Run(_Message, tag=2):
     files_folder: str = ""  # absolute: where files of the app are stored; "": $PIE_HOME/files
 
 
-class Message(_Message, tag=3):
+class Message(WireMessage, tag=3):
     """For the process's inbox: text, or JSON text. Answered by Taken, once the app has it.
 
     With a `request`, not 0, by Answered too, at once. Without, it is taken even by a full inbox:
@@ -82,35 +79,35 @@ class Message(_Message, tag=3):
     request: int = 0
 
 
-class CloseInput(_Message, tag=4):
+class CloseInput(WireMessage, tag=4):
     """Nothing more comes from the client for the process's inbox."""
 
     process: str
 
 
-class Kill(_Message, tag=5):
+class Kill(WireMessage, tag=5):
     """End processes. `interrupted`: their own client was interrupted (Ctrl-C)."""
 
     processes: tuple[str, ...]
     interrupted: bool = False
 
 
-class List(_Message, tag=6):
+class List(WireMessage, tag=6):
     """Answered by Processes."""
 
 
-class StopEngine(_Message, tag=7):
+class StopEngine(WireMessage, tag=7):
     pass
 
 
-class Shown(_Message, tag=8):
+class Shown(WireMessage, tag=8):
     """The client has dealt with `size` more of what the process sent and printed (see `weight`)."""
 
     process: str
     size: int
 
 
-class Attach(_Message, tag=9):
+class Attach(WireMessage, tag=9):
     """Hear of a process: Attached, then what is kept of the past and all that comes, to its end.
 
     The past comes as Sent, Printed and Stored with their own times, then Receiving if the app has
@@ -123,13 +120,13 @@ class Attach(_Message, tag=9):
     past: bool = True
 
 
-class Detach(_Message, tag=10):
+class Detach(WireMessage, tag=10):
     """Hear no more of a process that was attached to, or whose log is followed."""
 
     process: str
 
 
-class ReadLog(_Message, tag=11):
+class ReadLog(WireMessage, tag=11):
     """The kept stdout and stderr: answered by Log, or Unknown.
 
     With `follow` Printed comes for what is printed later, and the terminal message. Shown is due.
@@ -140,7 +137,7 @@ class ReadLog(_Message, tag=11):
     follow: bool = False
 
 
-class FilePart(_Message, tag=12):
+class FilePart(WireMessage, tag=12):
     """A part of a file for the process's `receive_file`, of at most FILE_PART bytes.
 
     `request` names the file: its parts follow one another. Answered once, by Answered, after the
@@ -154,18 +151,18 @@ class FilePart(_Message, tag=12):
     sha256: bytes = b""  # of the whole file, with the last part: 32 bytes
 
 
-class ReadTrace(_Message, tag=13):
+class ReadTrace(WireMessage, tag=13):
     """What a process did and when: answered by Timeline, or Unknown."""
 
     request: int
     process: str
 
 
-class AskFacts(_Message, tag=14):
+class AskFacts(WireMessage, tag=14):
     """Answered by Facts."""
 
     request: int
 
 
-class Leave(_Message, tag=15):
+class Leave(WireMessage, tag=15):
     """This connection is closed, though its process may live on: as if the process had ended."""

@@ -9,68 +9,61 @@ type; a tag is never reused. No command to the worker has a reply: a failure nam
     hub -> worker        Control       (part 0 of a link message, see transport.py)
 """
 
-import msgspec
-
 from ipc.errors import Failure
 from ipc.process_messages import *  # noqa: F403 - one name for all messages
-from ipc.types import EngineInfo, Limits, ModelInfo, PassSpec, TensorType
-
-
-class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    pass
-
+from ipc.types import EngineInfo, Limits, ModelInfo, PassSpec, TensorType, WireMessage
 
 # ---- inferlet -> worker. Handles (ids) are numbered by the inferlet, each kind from 0.
 
 
-class DefineProgram(_Message, tag=1):
+class DefineProgram(WireMessage, tag=1):
     """Canonical bytes of one stage; the worker computes the id and checks them once."""
 
     code: bytes
 
 
-class DefineChannel(_Message, tag=2):
+class DefineChannel(WireMessage, tag=2):
     channel: int
     cell: TensorType
     capacity: int
 
 
-class DefinePass(_Message, tag=3):
+class DefinePass(WireMessage, tag=3):
     spec: PassSpec
 
 
-class BindState(_Message, tag=4):
+class BindState(WireMessage, tag=4):
     """Other working sets, one per lane, for later submits of the pass."""
 
     pass_id: int
     working_sets: tuple[int, ...]
 
 
-class Put(_Message, tag=5):
+class Put(WireMessage, tag=5):
     """One cell from the host, row-major little-endian bytes: the next cell of the channel."""
 
     channel: int
     data: bytes
 
 
-class SetCell(_Message, tag=6):
+class SetCell(WireMessage, tag=6):
     """Replaces the front cell that the next submitted fire will find."""
 
     channel: int
     data: bytes
 
 
-class Watch(_Message, tag=7):
+class Watch(WireMessage, tag=7):
     """From now on every cell of the channel, present ones first, is sent to the host and dropped here."""
 
     channel: int
 
 
-class OpenWorkingSet(_Message, tag=8):
+class OpenWorkingSet(WireMessage, tag=8):
     working_set: int
 
 
-class Fork(_Message, tag=9):
+class Fork(WireMessage, tag=9):
     """`child` has the state of `parent` after all passes submitted to `pipeline` before."""
 
     parent: int
@@ -78,11 +71,11 @@ class Fork(_Message, tag=9):
     pipeline: int
 
 
-class OpenPipeline(_Message, tag=10):
+class OpenPipeline(WireMessage, tag=10):
     pipeline: int
 
 
-class Submit(_Message, tag=11):
+class Submit(WireMessage, tag=11):
     """Fire `seq` of the pipeline: the pass once. Sequence numbers rise, and are never reused.
 
     `follows`: of a frame, and not its first entry: it runs in the wave after that of the entry before.
@@ -94,7 +87,7 @@ class Submit(_Message, tag=11):
     follows: bool = False
 
 
-class RunAhead(_Message, tag=12):
+class RunAhead(WireMessage, tag=12):
     """Fires `[first_seq, first_seq + budget)` of one pass; at most `credits` may start before more come."""
 
     pipeline: int
@@ -104,45 +97,45 @@ class RunAhead(_Message, tag=12):
     credits: int
 
 
-class Credit(_Message, tag=13):
+class Credit(WireMessage, tag=13):
     """The run may start `fires` more."""
 
     pipeline: int
     fires: int
 
 
-class Stop(_Message, tag=14):
+class Stop(WireMessage, tag=14):
     """Ends the run. State becomes exactly that after fire `last_seq`: later fires are undone."""
 
     pipeline: int
     last_seq: int
 
 
-class Park(_Message, tag=15):
+class Park(WireMessage, tag=15):
     pipeline: int
 
 
-class ClosePipeline(_Message, tag=16):
+class ClosePipeline(WireMessage, tag=16):
     """Accepted fires settle; the handle may be reused never."""
 
     pipeline: int
 
 
-class DropWorkingSet(_Message, tag=17):
+class DropWorkingSet(WireMessage, tag=17):
     """Memory is released after accepted fires that use it have settled."""
 
     working_set: int
 
 
-class DropChannel(_Message, tag=18):
+class DropChannel(WireMessage, tag=18):
     channel: int
 
 
-class DropPass(_Message, tag=19):
+class DropPass(WireMessage, tag=19):
     pass_id: int
 
 
-class Reserve(_Message, tag=20):
+class Reserve(WireMessage, tag=20):
     """Slots below `end` of the working set may be written. No memory is taken."""
 
     working_set: int
@@ -158,7 +151,7 @@ Command = (
 # ---- worker -> inferlet
 
 
-class Fired(_Message, tag=1):
+class Fired(WireMessage, tag=1):
     """Fire `seq` is committed. `results`: the epilogue's tensors; `cells`: what watched channels got.
 
     Both are row-major little-endian bytes. `appended`: rows appended per lane, given only when the
@@ -176,14 +169,14 @@ class Fired(_Message, tag=1):
     frozen: tuple[int, ...] = ()
 
 
-class Cells(_Message, tag=2):
+class Cells(WireMessage, tag=2):
     """Cells that a channel held when it began to be watched, oldest first."""
 
     channel: int
     cells: tuple[bytes, ...]
 
 
-class Failed(_Message, tag=3):
+class Failed(WireMessage, tag=3):
     """Fire `seq` failed: the pipeline has failed, later accepted fires are dropped."""
 
     pipeline: int
@@ -191,7 +184,7 @@ class Failed(_Message, tag=3):
     failure: Failure
 
 
-class Goodbye(_Message, tag=4):
+class Goodbye(WireMessage, tag=4):
     """The worker drops this process (it broke the protocol or a limit)."""
 
     failure: Failure
@@ -202,7 +195,7 @@ Event = Fired | Cells | Failed | Goodbye
 # ---- hub -> worker
 
 
-class ProcessStarted(_Message, tag=1):
+class ProcessStarted(WireMessage, tag=1):
     """Cached pages are shared between equal salts only; higher priorities are served first."""
 
     number: int  # the hub's number of the process, never reused
@@ -211,13 +204,13 @@ class ProcessStarted(_Message, tag=1):
     priority: int = 0
 
 
-class ProcessEnded(_Message, tag=2):
+class ProcessEnded(WireMessage, tag=2):
     """All that the process owned is free within one wave."""
 
     number: int
 
 
-class Shutdown(_Message, tag=3):
+class Shutdown(WireMessage, tag=3):
     pass
 
 
@@ -226,25 +219,25 @@ Control = ProcessStarted | ProcessEnded | Shutdown
 # ---- worker -> hub, outside of waves
 
 
-class Loading(_Message, tag=1):
+class Loading(WireMessage, tag=1):
     """Progress of start-up; `fraction` in [0, 1]."""
 
     fraction: float
     text: str
 
 
-class Ready(_Message, tag=2):
+class Ready(WireMessage, tag=2):
     model: ModelInfo
     engine: EngineInfo
     timings: dict[str, float]  # seconds: import, load, warm_up
 
 
-class LoadFailed(_Message, tag=3):
+class LoadFailed(WireMessage, tag=3):
     message: str
     hint: str = ""
 
 
-class ProcessStats(_Message, tag=4):
+class ProcessStats(WireMessage, tag=4):
     """Per process number: (tokens in, tokens out, pages). Sent at most once a second.
 
     `ended`: the last counts (tokens in, tokens out) of those that ended since the report before.

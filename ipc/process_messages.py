@@ -3,20 +3,14 @@
 A frame's first byte says which side of the hub it is for (frames.py).
 """
 
-import msgspec
-
 from ipc.errors import Failure
-from ipc.types import EngineInfo, ModelInfo
+from ipc.types import EngineInfo, ModelInfo, WireMessage
 
 MAX_FILE = 256 << 20  # bytes, a file sent to or from a process
 FILE_PART = 256 << 10  # bytes of a file in one message
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    pass
-
-
-class Launch(_Message, tag=1):
+class Launch(WireMessage, tag=1):
     """First frame to an inferlet: all that it needs to run."""
 
     process: str
@@ -29,24 +23,24 @@ class Launch(_Message, tag=1):
     engine: EngineInfo
 
 
-class Inbox(_Message, tag=2):
+class Inbox(WireMessage, tag=2):
     """One message for `session.receive`: text as it is, JSON as JSON text."""
 
     is_json: bool
     text: str
 
 
-class InboxClosed(_Message, tag=3):
+class InboxClosed(WireMessage, tag=3):
     """The client has closed its end for good."""
 
 
-class Engine(_Message, tag=4):
+class Engine(WireMessage, tag=4):
     """The worker is gone: every pending await fails with this."""
 
     failure: Failure
 
 
-class SentTo(_Message, tag=5):
+class SentTo(WireMessage, tag=5):
     """Answer to SendTo: "" when the message is in the other's inbox, else why it is not.
 
     `outcome`: "", "unknown" (no such live process), "other client", "full".
@@ -55,49 +49,49 @@ class SentTo(_Message, tag=5):
     outcome: str
 
 
-class FilePart(_Message, tag=6):
+class FilePart(WireMessage, tag=6):
     """A part of a file that the app asked for; the parts make up `size` bytes."""
 
     size: int
     data: bytes
 
 
-class FilesClosed(_Message, tag=7):
+class FilesClosed(WireMessage, tag=7):
     """The client has closed its end for good, and all its files were given."""
 
 
-class Leave(_Message, tag=8):
+class Leave(WireMessage, tag=8):
     """The engine is leaving: `main` is cancelled, and is killed unless it ends within seconds."""
 
 
 ToInferlet = Launch | Inbox | InboxClosed | Engine | SentTo | FilePart | FilesClosed | Leave
 
 
-class Send(_Message, tag=1):
+class Send(WireMessage, tag=1):
     """`session.send`: text, or JSON text."""
 
     is_json: bool
     text: str
 
 
-class Receiving(_Message, tag=2):
+class Receiving(WireMessage, tag=2):
     """The app asks for messages for the first time: the client may now read its stdin."""
 
 
-class Output(_Message, tag=3):
+class Output(WireMessage, tag=3):
     """What the app printed. `stream`: "stdout" | "stderr"."""
 
     stream: str
     text: str
 
 
-class Returned(_Message, tag=4):
+class Returned(WireMessage, tag=4):
     """Terminal: the value of `main` as JSON text."""
 
     value: str
 
 
-class Raised(_Message, tag=5):
+class Raised(WireMessage, tag=5):
     """Terminal: the error that ended `main`. `traceback` holds the user's own frames only."""
 
     error: str  # the exception's type
@@ -106,7 +100,7 @@ class Raised(_Message, tag=5):
     limit: str = ""  # the limit whose breach it reports, by its key
 
 
-class SendTo(_Message, tag=6):
+class SendTo(WireMessage, tag=6):
     """`session.send_to`: for the inbox of another process. Answered by SentTo, in order."""
 
     process: str
@@ -114,13 +108,13 @@ class SendTo(_Message, tag=6):
     text: str
 
 
-class Received(_Message, tag=7):
+class Received(WireMessage, tag=7):
     """The app has received `count` more messages of its inbox."""
 
     count: int
 
 
-class SendFilePart(_Message, tag=8):
+class SendFilePart(WireMessage, tag=8):
     """`session.send_file`: a part of a file; parts of one file follow one another."""
 
     size: int  # of the whole file
@@ -128,7 +122,7 @@ class SendFilePart(_Message, tag=8):
     sha256: bytes = b""  # of the whole file, with its last part
 
 
-class ReceivingFile(_Message, tag=9):
+class ReceivingFile(WireMessage, tag=9):
     """The app waits for one more file."""
 
 
