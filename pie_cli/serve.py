@@ -9,6 +9,8 @@ import typer
 if TYPE_CHECKING:
     from ipc import messages as m
     from ipc.types import Limits
+    from pie_cli.settings import EngineFolder
+    from pie_cli.usage import UsageError
 
 
 class Sandbox(str, Enum):
@@ -47,7 +49,7 @@ def serve(
     import asyncio
     from functools import partial
 
-    from pie_cli import cards, config, settings
+    from pie_cli import config, settings
     from pie_cli.connection import EngineLost
     from pie_cli.engine.daemon import serve as serve_engine
     from pie_cli.engine.daemon import take_lock
@@ -55,7 +57,6 @@ def serve(
     from pie_cli.engine.worker_process import WorkerOptions
     from pie_cli.models import resolve
     from pie_cli.starting import chosen, enter_environment, prepare
-    from pie_cli.usage import UsageError
 
     limits = engine_limits(limit or [])
     wanted = config.value("engine.sandbox", sandbox and sandbox.value)
@@ -64,11 +65,8 @@ def serve(
         facts = resolve(name)
     folder = settings.engine_folder(facts["name"])
     prepare(folder)
-    lock = take_lock(folder)
-    if lock is None:
-        card = cards.read(folder)
-        who = f" (process {card.pid})" if card else ""
-        raise UsageError(f"an engine with `{facts['name']}` is running{who}", "`pie stop` ends it")
+    if take_lock(folder) is None:  # else it is held until this process ends
+        raise is_running(folder, facts["name"])
     enter_environment()
     log = str(settings.new_log(facts["name"]))
     options = HubOptions(
@@ -82,9 +80,21 @@ def serve(
     return 0
 
 
+def is_running(folder: "EngineFolder", model: str) -> "UsageError":
+    """The error of a second engine of one model."""
+    from pie_cli import cards
+    from pie_cli.usage import UsageError
+
+    card = cards.read(folder)
+    who = f" (process {card.pid})" if card else ""
+    return UsageError(f"an engine with `{model}` is running{who}", "`pie stop` ends it")
+
+
 def engine_limits(texts: list[str]) -> "Limits":
     """The limits of every process, unless its launch lowers them. Raises UsageError."""
     from ipc.types import Limits
+    from pie_cli.settings import EngineFolder
+    from pie_cli.usage import UsageError
     from pie_cli.limits import parse_limits
 
     asked = parse_limits(texts)

@@ -158,7 +158,6 @@ class Launcher:
         while self._spares:
             child = self._spares.popleft()
             if not child.launched.exited.done():
-                self._measure(child)
                 return child
             child.launched.sock.close()
         return None
@@ -240,15 +239,15 @@ class Launcher:
             self.kill(launch_id, number)
         child.pending.clear()
 
-    def _measure(self, spare: _Child) -> None:
+    def _measure_base(self) -> None:
         """What a bare launch has in memory: less than the zygote, whose file pages no fork has."""
-        if spare.launched.pid is not None:
+        if self._spares and self._spares[0].launched.pid is not None:
             with contextlib.suppress(OSError, IndexError):
-                _, self._base_resident = zygote_process.sizes(spare.launched.pid)
+                _, self._base_resident = zygote_process.sizes(self._spares[0].launched.pid)
 
     def _exited(self, report: control.Exited) -> None:
-        if self._spares:
-            self._measure(self._spares[0])
+        if report.status:  # what it took is asked of crashes alone
+            self._measure_base()
         memory = max(0, report.max_rss - self._base_resident)
         end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed, memory)
         self._finish(self._children.pop(report.launch_id), end)
