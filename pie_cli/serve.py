@@ -93,8 +93,6 @@ def is_running(folder: "EngineFolder", model: str) -> "UsageError":
 def engine_limits(texts: list[str]) -> "Limits":
     """The limits of every process, unless its launch lowers them. Raises UsageError."""
     from ipc.types import Limits
-    from pie_cli.settings import EngineFolder
-    from pie_cli.usage import UsageError
     from pie_cli.limits import parse_limits
 
     asked = parse_limits(texts)
