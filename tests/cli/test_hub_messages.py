@@ -58,9 +58,10 @@ async def main(input):
     return [(await session.receive())["i"] for _ in range(input["count"])]
 """
     receiver = client.run(source, '{"count": 5000}')
-    sender = connect().run(RELAY, json.dumps({"to": receiver, "count": 5000}))
+    others = connect()
+    sender = others.run(RELAY, json.dumps({"to": receiver, "count": 5000}))
     assert json.loads(client.value_of(receiver)) == list(range(5000))
-    assert sender not in client.rows()
+    assert json.loads(others.value_of(sender)) == [], "no error of `send_to`"
 
 
 def test_send_to_names_what_is_wrong(client):
