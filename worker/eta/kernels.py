@@ -9,6 +9,7 @@ An instance's values never depend on G: no kernel lets torch split a row's sum a
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -268,9 +269,16 @@ def masked(call: Call, x: Tensor, m: Tensor) -> Tensor:
 
 def unpacked(words: Tensor, length: int) -> Tensor:
     """bool `[.., length]` of packed words `[.., ceil(length/32)]`, least significant bit first."""
-    shifts = torch.arange(32, dtype=torch.int32, device=words.device)
-    bits = (words.unsqueeze(-1) >> shifts) & 1
-    return bits.flatten(-2)[..., :length] != 0
+    octets = words.contiguous().view(torch.uint8).flatten().int()
+    bits = bits_of_octets(words.device).index_select(0, octets).view(torch.bool)
+    return bits.view(*words.shape[:-1], 32 * words.shape[-1])[..., :length]
+
+
+@cache
+def bits_of_octets(device: torch.device) -> Tensor:
+    """int64 `[256]`: the eight bits of each octet, a byte each. One look-up makes eight bools."""
+    bits = torch.arange(256).unsqueeze(1) >> torch.arange(8) & 1
+    return bits.to(torch.uint8).view(torch.int64).flatten().to(device)
 
 
 # -- shape
