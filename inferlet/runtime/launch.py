@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inferlet import formats
 from inferlet.grammars import engine
-from inferlet.runtime import handles
+from inferlet.runtime import handles, rehearsal
 from inferlet.runtime.app import App
 from inferlet.runtime.conversation import Conversation, Exchange
 from inferlet.runtime.handles import Runtime
@@ -35,6 +35,7 @@ def preload(model_path: str | None) -> None:
     if _vocabulary is not None:
         formats.warm(_vocabulary)
         engine.warm(_vocabulary)
+        rehearsal.rehearse(run)
 
 
 def run(fd: int) -> None:

@@ -1,0 +1,42 @@
+"""The zygote plays a life before it forks: it runs to its end, and nothing of it stays."""
+
+import asyncio
+import gc
+import linecache
+import signal
+import sys
+
+import pytest
+
+from inferlet.runtime import handles, launch, rehearsal
+from inferlet.testing import byte_vocabulary
+from ipc import messages as m
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(launch, "_vocabulary", byte_vocabulary())
+    return launch.run
+
+
+def test_the_rehearsed_program_runs_to_its_end(run):
+    said = rehearsal.rehearse(run, 2)
+    assert said == m.Returned('{"text": "go on", "more": "[1, 2.5, null, true]"}')
+
+
+def test_a_rehearsal_leaves_no_trace(run):
+    rehearsal.rehearse(run, 1)  # the SDK's own late imports
+
+    def state():
+        gc.collect()
+        return (
+            list(sys.meta_path), set(sys.modules), sys.stdout, sys.stderr, set(linecache.cache),
+            signal.getsignal(signal.SIGINT), handles.is_installed(),
+            asyncio._get_running_loop(),
+            sum(isinstance(each, handles.Runtime) for each in gc.get_objects()),
+        )  # fmt: skip
+
+    before = state()
+    rehearsal.rehearse(run, 3)
+    assert state() == before
+    assert not handles.is_installed()
