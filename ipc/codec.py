@@ -1,5 +1,6 @@
 """Encoders and typed decoders, made once. Bytes that do not decode are a ProtocolError."""
 
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,21 @@ PROTOCOL_VERSION = 1
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 
-_commands = msgspec.msgpack.Decoder(list[m.Command])
-_events = msgspec.msgpack.Decoder(list[m.Event])
-_to_inferlet = msgspec.msgpack.Decoder(m.ToInferlet)
-_from_inferlet = msgspec.msgpack.Decoder(m.FromInferlet)
+
+def make_decoder(kind: Any) -> msgspec.msgpack.Decoder:
+    """A typed decoder. A Ctrl-C that comes meanwhile is raised after it is made."""
+    # msgspec runs Python code to read types, and swallows an exception in there, or crashes of it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return msgspec.msgpack.Decoder(kind)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_commands = make_decoder(list[m.Command])
+_events = make_decoder(list[m.Event])
+_to_inferlet = make_decoder(m.ToInferlet)
+_from_inferlet = make_decoder(m.FromInferlet)
 
 
 def decode(decoder: msgspec.msgpack.Decoder, data: bytes | memoryview) -> Any:

@@ -8,6 +8,8 @@ import socket
 
 import msgspec
 
+from ipc.codec import make_decoder
+
 MAX_MESSAGE = 4096  # bytes
 
 
@@ -44,8 +46,8 @@ class Exited(msgspec.Struct, tag=3, array_like=True, frozen=True):
 Report = Ready | Spawned | Exited
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_launch = msgspec.msgpack.Decoder(Launch).decode
-decode_report = msgspec.msgpack.Decoder(Report).decode
+decode_launch = make_decoder(Launch).decode
+decode_report = make_decoder(Report).decode
 
 
 def send(control: socket.socket, message: Launch | Report, *descriptors: int) -> None:

@@ -1,5 +1,8 @@
 """Messages survive the wire, old bytes stay readable, hostile bytes are a ProtocolError."""
 
+import os
+import signal
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -89,3 +92,24 @@ def test_one_message_carries_the_batches_of_every_process_in_order():
     assert hub.receive() == ([m.Ready(MODEL, ENGINE, {"load": 1.0})], [(2, b"z")])
     assert (hub.sent, hub.received, worker.sent, worker.received) == (1, 1, 1, 1)
     assert worker.receive() is None
+
+
+class Interrupting(msgspec.Struct):
+    """Whoever reads its types is interrupted meanwhile."""
+
+    number: "interrupted()"  # noqa: F821 - evaluated by msgspec
+
+
+went_on = []
+
+
+def interrupted() -> type:
+    os.kill(os.getpid(), signal.SIGINT)
+    went_on.append(True)
+    return int
+
+
+def test_an_interrupt_waits_until_a_decoder_is_made():
+    with pytest.raises(KeyboardInterrupt):
+        codec.make_decoder(Interrupting)
+    assert went_on
