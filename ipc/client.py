@@ -4,8 +4,6 @@ Holds the two unions and their codec; the messages are in client_requests.py and
 and have all their names here.
 """
 
-import msgspec
-
 from ipc import codec
 from ipc.client_answers import *
 from ipc.client_answers import (
@@ -30,8 +28,8 @@ FromHub = (
 )  # fmt: skip
 
 encode = codec.encode
-_from_client = msgspec.msgpack.Decoder(FromClient)
-_from_hub = msgspec.msgpack.Decoder(FromHub)
+_from_client = codec.make_decoder(FromClient)
+_from_hub = codec.make_decoder(FromHub)
 
 
 def decode_from_client(data: bytes | memoryview) -> FromClient:

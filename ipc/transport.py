@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
 import zmq
 
 from ipc import codec
 from ipc import messages as m
 
-_down = msgspec.msgpack.Decoder(tuple[list[m.Control], list[int]])
-_up = msgspec.msgpack.Decoder(tuple[list[m.WorkerReport], list[int]])
+_down = codec.make_decoder(tuple[list[m.Control], list[int]])
+_up = codec.make_decoder(tuple[list[m.WorkerReport], list[int]])
 
 Batches = Sequence[tuple[int, bytes]]
 MAX_MESSAGE = 1 << 30
