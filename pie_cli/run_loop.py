@@ -250,6 +250,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         self.count = 0
         self.descriptor, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # A handler runs between two steps of Python, which may be after the wait: this is at once.
+        self._woken_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         numbers = (signal.SIGINT, signal.SIGTERM)
         self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
         return self
@@ -257,6 +259,7 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._woken_before)
         os.close(self.descriptor)
         os.close(self._writer)
 
@@ -264,4 +267,3 @@ class Interrupts:
         self.count += 1
         if self.count > 2:
             os._exit(INTERRUPTED)
-        os.write(self._writer, b"!")

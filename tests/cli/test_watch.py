@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pie_cli.changes import Changes
+from pie_cli.run_loop import Interrupts
 from tests.cli.conftest import SECONDS, Engine, is_gone, wait_until
 
 STAYS = "from inferlet import session\nasync def main(input):\n    print({word})\n    await session.receive()\n"
@@ -55,6 +56,20 @@ def test_other_files_of_the_folder_are_no_change(changes, tmp_path):
     assert changes.changed() == []
 
 
+def test_a_signal_wakes_a_wait_also_before_its_handler_runs(monkeypatch):
+    monkeypatch.setattr(Interrupts, "_on_signal", lambda *_: None)
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert select.select([interrupts.descriptor], [], [], 0)[0]
+
+
+def save(path: Path, text: str) -> None:
+    """At once, as most editors do: a watch that looks between two writes sees half a file."""
+    part = path.with_name("part")
+    part.write_text(text)
+    part.replace(path)
+
+
 class Watched:
     """A running `pie run --watch --events`, and its events."""
 
@@ -78,7 +93,7 @@ def test_a_saved_app_is_launched_anew_and_the_old_process_ends(engine):
     app = engine.write(STAYS.format(word="'one'"), "watched.py")
     watched = Watched(engine, app)
     assert watched.next("stdout")["text"] == "one\n"
-    app.write_text(STAYS.format(word="'two'"))
+    save(app, STAYS.format(word="'two'"))
     assert watched.next("error")["exit"] == 130
     assert watched.next("stdout")["text"] == "two\n"
     code, errors = watched.end()
@@ -94,9 +109,9 @@ def test_a_module_and_an_attached_file_count_too(engine):
     file.write_bytes(b"")
     watched = Watched(engine, app, "--file", f"d={file}")
     assert watched.next("return")["value"] == "one"
-    engine.write("WORD = 'three'", "beside.py")
+    save(app.with_name("beside.py"), "WORD = 'three'")
     assert watched.next("return")["value"] == "three"
-    file.write_bytes(b"changed")
+    save(file, "changed")
     assert watched.next("return")["value"] == "three"
     assert watched.end()[0] == 130
 
@@ -105,14 +120,14 @@ def test_a_fault_in_the_app_is_told_and_waits_for_the_next_save(engine):
     app = engine.write("def main(): return 1", "faulty.py")
     watched = Watched(engine, app)
     assert watched.next("return")["value"] == 1
-    app.write_text("def main(: return 2")
+    save(app, "def main(: return 2")
     assert watched.next("error")["type"] == "SyntaxError"
     os.replace(app, app.with_suffix(".old"))
     line = ""
     while "No inferlet at" not in line:
         line = watched.process.stderr.readline()
         assert line
-    app.write_text("def main(): return 3")
+    save(app, "def main(): return 3")
     assert watched.next("return")["value"] == 3
     assert watched.end()[0] == 130
 
@@ -123,7 +138,7 @@ def test_an_engine_that_was_lost_meanwhile_is_started_anew(own_engine):
     assert watched.next("return")["value"] == 1
     os.kill(pid := own_engine.card()["pid"], signal.SIGKILL)
     wait_until(lambda: is_gone(pid))
-    app.write_text("def main(): return 2")
+    save(app, "def main(): return 2")
     assert watched.next("return")["value"] == 2
     assert watched.end()[0] == 130
 
