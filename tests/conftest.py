@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 MODEL_NAME = "smollm2-135m-instruct"
-LONG_TEST_SECONDS = 300
+LONG_TEST_SECONDS = 900
 USER_HOME = Path(os.environ.get("PIE_HOME", "~/.pie")).expanduser()
 
 faulthandler.enable()
@@ -22,7 +22,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that load a model may take longer than the 60 s after which a hang is dumped."""
+    """Tests that load a model may take longer than the time after which a hang is dumped."""
     for item in items:
         is_long = item.get_closest_marker("model") or item.get_closest_marker("slow")
         if is_long and not item.get_closest_marker("timeout"):
