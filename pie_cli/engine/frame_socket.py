@@ -5,6 +5,7 @@ Never waits, never trusts what it reads, and knows nothing of what the frames me
 
 import asyncio
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -15,21 +16,27 @@ from pie_cli.engine import endings, quotas
 from pie_cli.engine.endings import Ending
 
 
+Frames = list[tuple[int, bytes]]  # kind, body
+
+
 class FrameSocket:
     """Reads and writes frames from the event loop until `close`."""
 
     def __init__(
         self,
         sock: socket.socket,
-        on_frame: Callable[[int, bytes], None],
+        on_frames: Callable[[Frames], None],
         on_room: Callable[[], None],
         on_fault: Callable[[Ending], None],
         frames_per_second: int = Limits().messages,
+        speakers: quotas.Speakers | None = None,
     ) -> None:
-        """`on_room`: little is left to write. `on_fault`: the process must end, and why."""
+        """`on_frames`: of one read. `on_room`: little is left to write. `on_fault`: the process
+        must end, and why. `speakers`: of all sockets of one loop."""
         self._loop = asyncio.get_running_loop()
         self._sock = sock
-        self._on_frame, self._on_room, self._on_fault = on_frame, on_room, on_fault
+        self._on_frames, self._on_room, self._on_fault = on_frames, on_room, on_fault
+        self._speakers = speakers or quotas.Speakers()
         self._reader = frames.FrameReader()
         self._budget = quotas.ReadBudget(frames_per_second, self._loop.time())
         self._read_size = quotas.FIRST_READ
@@ -128,21 +135,36 @@ class FrameSocket:
             return b""
 
     def _feed(self, data: bytes) -> bool:
-        num_frames = 0
+        start = time.thread_time()
+        found: Frames = []
+        fault = None
         try:
-            for kind, body in self._reader.feed(data):
-                num_frames += 1
-                self._on_frame(kind, body)
+            for frame in self._reader.feed(data):
+                found.append(frame)
         except ProtocolError as error:
+            fault = error
+        try:
+            self._on_frames(found)
+        except ProtocolError as error:
+            fault = error
+        if fault:
             self._finish_reading()
-            self._on_fault(endings.broke_protocol(str(error)))
+            self._on_fault(endings.broke_protocol(str(fault)))
             return False
-        self._read_size = quotas.next_read(self._read_size, len(data), num_frames)
-        pause = self._budget.spend(len(data), num_frames, self._loop.time())
+        self._spend(len(data), len(found), time.thread_time() - start)
+        return True
+
+    def _spend(self, num_bytes: int, num_frames: int, seconds: float) -> None:
+        """Count what was read, and how long the work with it took; pause beyond a budget."""
+        self._read_size = quotas.next_read(self._read_size, num_bytes, seconds)
+        now = self._loop.time()
+        pause = self._budget.spend(num_bytes, num_frames, now)
+        self._speakers.heard(self, now)
+        if self._speakers.has_other(now):
+            pause = max(pause, self._budget.spend_share(seconds, now))
         if pause and not self._pause and not self._finished:
             self._pause = self._loop.call_later(pause, self._resume)
             self._read_or_wait()
-        return True
 
     def _resume(self) -> None:
         self._pause = None

@@ -5,7 +5,8 @@ What inferlets and the worker say is kept as bytes, as long as it is short.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from ipc import client as c
 from ipc import codec
@@ -19,8 +20,7 @@ MAX_COUNTED = 10_000  # processes whose lost happenings are counted
 UP, DOWN = "commands", "events"
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(msgspec.Struct, frozen=True, gc=False):  # a collection would visit all of them
     """`size`: bytes of what was said. `frame`: a short one's contents."""
 
     time: float

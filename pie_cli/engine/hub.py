@@ -26,6 +26,7 @@ from pie_cli.engine.options import HubOptions
 from pie_cli.engine.parts import EngineEnd, PartOptions, Parts
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes, is_name
+from pie_cli.engine.quotas import Speakers
 from pie_cli.engine.reports import Reports
 from pie_cli.engine.requests import Requests
 from pie_cli.engine.worker_process import WorkerProcess
@@ -55,7 +56,7 @@ class Hub:
         self._processes = Processes(
             Ids(str(settings.home() / ".last-process"), str(settings.run_folder() / ".names"))
         )
-        self.happenings, self.counts = Happenings(), Counts()
+        self.happenings, self.counts, self.speakers = Happenings(), Counts(), Speakers()
         self._requests = Requests(self._processes, self.happenings, self.tell, options.worker.model)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // DESCRIPTORS_EACH
         self._admission = Admission(

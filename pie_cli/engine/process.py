@@ -17,12 +17,13 @@ from pie_cli.engine.clients import Client
 from pie_cli.engine.endings import Ending
 from pie_cli.engine.file_inbox import FileInbox
 from pie_cli.engine.file_store import FileStore
-from pie_cli.engine.frame_socket import FrameSocket
+from pie_cli.engine.frame_socket import Frames, FrameSocket
 from pie_cli.engine.happenings import Happenings
 from pie_cli.engine.inboxes import Inbox
 from pie_cli.engine.launcher import Exit, Launched, Launcher
 from pie_cli.engine.metrics import Counts
-from pie_cli.engine.quotas import Meter
+from pie_cli.engine.printing import Printing
+from pie_cli.engine.quotas import Meter, Speakers
 from pie_cli.engine.record import Record
 from pie_cli.engine.views import Views
 
@@ -36,6 +37,7 @@ class Owner(Protocol):
     files_folder: str
     happenings: Happenings
     counts: Counts
+    speakers: Speakers
 
     def tell(self, client: Client, message: c.FromHub) -> bool: ...
     def relay(self, process: "Process", commands: bytes) -> None: ...
@@ -71,6 +73,7 @@ class Process:
         self._ending: Ending | None = None  # why it is being killed
         self._was_asked_to_leave = False
         self._output = Meter(limits.output)
+        self._printing = Printing(self._printed)
         self._store = FileStore(run.files_folder or owner.files_folder, self.id)
         self._launched: Launched | None = None
         self._socket: FrameSocket | None = None
@@ -92,8 +95,9 @@ class Process:
         """The operating system's process exists: give it what it is to run."""
         self._launched = launched
         self._socket = FrameSocket(
-            launched.sock, self._on_frame, self._feed, self.end, self.limits.messages
-        )
+            launched.sock, self._on_frames, self._feed, self.end, self.limits.messages,
+            self._owner.speakers,
+        )  # fmt: skip
         self.record.sandbox = self._owner.launcher.tier
         self.record.launched_at = time.time()
         self._owner.happenings.add(self.record.launched_at, self.number, "launched")
@@ -225,27 +229,45 @@ class Process:
 
     # ---- from the inferlet
 
+    def _on_frames(self, found: Frames) -> None:
+        """All frames of one read, in order: what is printed in a row is one event."""
+        try:
+            for kind, body in found:
+                self._on_frame(kind, body)
+        finally:
+            self._printing.flush()
+
     def _on_frame(self, kind: int, body: bytes) -> None:
         if self.ended or self._ending:
             return
         if kind == frames.ENGINE:
+            self._printing.flush()
             self._owner.happenings.add_frame(time.time(), self.number, happenings.UP, body)
             self._owner.counts.relayed("up", len(body))
             self._owner.relay(self, body)
         else:
             message = codec.decode_from_inferlet(body)
             checks.check(message)
-            self._on_message(message)
+            if isinstance(message, m.Output):
+                self._print(message)
+            else:
+                self._printing.flush()
+                self._on_message(message)
+
+    def _print(self, message: m.Output) -> None:
+        self._printing.add(message.stream, message.text)
+        if not self._output.add(len(message.text.encode())):
+            self._printing.flush()
+            self.end(endings.beyond_output(self._output.limit))
+
+    def _printed(self, stream: str, text: str) -> None:
+        self._say(c.Printed(self.id, time.time(), stream, text))
 
     def _on_message(self, message: m.FromInferlet) -> None:
         now = time.time()
         match message:
             case m.Send(is_json, text):
                 self._say(c.Sent(self.id, now, is_json, text))
-            case m.Output(stream, text):
-                self._say(c.Printed(self.id, now, stream, text))
-                if not self._output.add(len(text.encode())):
-                    self.end(endings.beyond_output(self._output.limit))
             case m.Receiving() if not self.receiving:  # once, whatever it says
                 self.receiving = True
                 self.views.tell(c.Receiving(self.id))

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -23,10 +24,15 @@ class Peer:
         self.frames: list[tuple[int, bytes]] = []
         self.faults: list[str] = []
         self.num_rooms = 0
-        self.hub = FrameSocket(ours, self._frame, self._room, self._fault)
+        self.speakers = quotas.Speakers()
+        self.on_frames = lambda found: None
+        self.hub = FrameSocket(
+            ours, self._frames, self._room, self._fault, speakers=self.speakers
+        )
 
-    def _frame(self, kind: int, body: bytes) -> None:
-        self.frames.append((kind, body))
+    def _frames(self, found: list[tuple[int, bytes]]) -> None:
+        self.frames += found
+        self.on_frames(found)
 
     def _room(self) -> None:
         self.num_rooms += 1
@@ -153,23 +159,78 @@ async def test_drain_reads_what_an_ended_process_left_behind(peer, _):
 
 
 @with_peer
-async def test_of_many_short_frames_few_are_taken_in_one_turn(peer, _):
-    """Others wait for one turn of the loop: 1 KiB of the shortest frames at first, then few."""
+async def test_of_many_short_frames_as_many_are_taken_in_one_turn_as_its_time_allows(
+    peer, monkeypatch
+):
+    """Others wait for one turn of the loop: 256 bytes of the shortest frames at first, then few."""
+    clock = Clock(monkeypatch)
+    peer.on_frames = lambda found: clock.work(len(found) * quotas.MAX_SECONDS / 4)
     peer.sock.send(frames.pack(frames.HUB, b"") * 10_000)
     counts = []
     while sum(counts) < 10_000:
         await asyncio.sleep(0)
         counts.append(len(peer.frames) - sum(counts))
-    assert counts[0] <= 900 and max(counts[3:]) <= quotas.MIN_READ // 5 + 1
+    assert max(counts) <= quotas.FIRST_READ // 5 + 1
+    assert max(counts[5:]) <= quotas.MIN_READ // 5 + 1
 
 
-def test_reads_grow_for_long_frames_and_shrink_for_short_ones():
+@with_peer
+async def test_while_others_speak_a_process_that_makes_much_work_waits_for_its_share(
+    peer, monkeypatch
+):
+    clock = Clock(monkeypatch)
+    peer.on_frames = lambda found: clock.work(quotas.SHARE_BURST)
+    for i in range(8):
+        peer.speakers.heard("another", asyncio.get_running_loop().time())
+        peer.sock.send(frames.pack(frames.HUB, b"x"))
+        await settle()
+    assert len(peer.frames) < 8
+    while len(peer.frames) < 8:
+        await asyncio.sleep(0.01)
+
+
+@with_peer
+async def test_a_process_that_speaks_alone_has_all_of_the_hub(peer, monkeypatch):
+    clock = Clock(monkeypatch)
+    peer.on_frames = lambda found: clock.work(1.0)
+    for i in range(8):
+        peer.sock.send(frames.pack(frames.HUB, b"x"))
+        await settle()
+    assert len(peer.frames) == 8
+
+
+class Clock:
+    """The CPU time that the hub has used, as the test wants it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._time = 0.0
+        monkeypatch.setattr(time, "thread_time", lambda: self._time)
+
+    def work(self, seconds: float) -> None:
+        self._time += seconds
+
+
+def test_others_are_heard_for_a_while():
+    speakers = quotas.Speakers()
+    speakers.heard("a", 100.0)
+    assert not speakers.has_other(100.0)
+    speakers.heard("b", 100.0)
+    speakers.heard("b", 100.01)
+    assert speakers.has_other(100.01)
+    later = 100.01 + quotas.HEARD_SECONDS
+    speakers.heard("b", later)
+    assert not speakers.has_other(later)
+
+
+def test_reads_grow_for_cheap_frames_and_shrink_for_those_that_make_work():
     size = quotas.FIRST_READ
-    for _ in range(10):
-        size = quotas.next_read(size, size, 1)
+    for _ in range(20):
+        size = quotas.next_read(size, size, seconds=0.0)
     assert size == quotas.MAX_READ
-    assert quotas.next_read(size, 900, 2) == size
-    assert quotas.MIN_READ <= quotas.next_read(size, size, 20_000) < 512
+    assert quotas.next_read(size, 900, seconds=0.0) == size, "no more was there to be read"
+    assert quotas.next_read(size, size, quotas.MAX_SECONDS) == size
+    assert quotas.next_read(size, size, 4 * quotas.MAX_SECONDS) == size // 4
+    assert quotas.next_read(size, 40, 4 * quotas.MAX_SECONDS) == quotas.MIN_READ
 
 
 def test_a_bucket_pays_back_at_its_rate():

@@ -187,6 +187,22 @@ def test_that_an_app_asks_for_messages_is_told_once(client: HubClient):
     assert len(asked) == 1
 
 
+def test_prints_and_messages_of_one_write_are_told_in_their_order(client: HubClient):
+    lines = """
+said_all = b""
+for i in range(100):
+    said_all += said(m.Output("stdout", f"a{i} ")) + said(m.Output("stdout", f"b{i} "))
+    said_all += said(m.Output("stderr", f"c{i} ")) + said(m.Send(False, f"d{i} "))
+channel().sendall(said_all)
+"""
+    process = attack(client, lines)
+    client.value_of(process)
+    events = [x for x in client.heard if isinstance(x, c.Sent | c.Printed) and x.process == process]
+    words = "".join(event.text for event in events if event.text != "here").split()
+    assert words == [f"{letter}{i}" for i in range(100) for letter in "abcd"]
+    assert all("c" in x.text for x in events if isinstance(x, c.Printed) and x.stream == "stderr")
+
+
 def test_what_an_inferlet_says_after_its_last_word_is_not_heard(client: HubClient):
     lines = """
 channel().sendall(said(m.Returned("1")) + said(m.Returned("2")) + said(m.Send(False, "late")))
