@@ -3,13 +3,11 @@
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import suppress
-
-import zmq
 
 from ipc import client as c
+from ipc import zmtp
 from ipc.errors import ProtocolError
-from pie_cli.engine.zmq_reader import ZmqReader
+from pie_cli.engine.client_socket import ClientSocket, Listener, Message
 
 OnMessage = Callable[["Client", c.FromClient], None]
 
@@ -17,89 +15,77 @@ OnMessage = Callable[["Client", c.FromClient], None]
 class Client:
     """One connection of a client's process."""
 
-    def __init__(self, identity: bytes, user: str, pid: int, pidfd: int) -> None:
-        self.identity, self.user, self.pid, self.pidfd = identity, user, pid, pidfd
+    def __init__(self, socket: ClientSocket, user: str, pid: int, pidfd: int) -> None:
+        self.socket, self.user, self.pid, self.pidfd = socket, user, pid, pidfd
 
 
 class Clients:
-    """The ROUTER that clients connect to, and a pidfd for each of them."""
+    """The socket that clients connect to, and a pidfd for each of them."""
 
     def __init__(
         self, address: str, on_message: OnMessage, on_gone: Callable[[Client], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_message, self._on_gone = on_message, on_gone
-        self._known: dict[bytes, Client] = {}
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, c.MAX_MESSAGE)
-        self._socket.setsockopt(zmq.LINGER, 1000)
-        # A message that the kernel cannot take is kept, never dropped.
-        self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.RCVHWM, 0)
-        self._socket.bind(address)
-        self._reader = ZmqReader(self._socket.getsockopt(zmq.FD), self._receive)
+        self._known: dict[ClientSocket, Client] = {}
+        self._listener = Listener(address.removeprefix("ipc://"), self._receive, self._closed)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def __contains__(self, client: Client) -> bool:
-        return self._known.get(client.identity) is client
+        return self._known.get(client.socket) is client
 
     def send(self, client: Client, message: c.FromHub) -> bool:
         """Send; False when the client is gone, and misses it."""
         if client not in self:
             return False
-        self._send(client.identity, message)
+        client.socket.send(c.encode(message))
         return True
 
     def broadcast(self, message: c.FromHub) -> None:
-        for identity in self._known:
-            self._send(identity, message)
+        data = c.encode(message)
+        for socket in list(self._known):
+            socket.send(data)
 
     def close(self) -> None:
         """Deliver what was sent, and close."""
         for client in list(self._known.values()):
             self._forget(client)
-        self._reader.close()
-        self._socket.close()
-        self._context.term()
+        self._listener.close()
 
-    def _send(self, identity: bytes, message: c.FromHub) -> None:
-        with suppress(zmq.ZMQError):
-            self._socket.send_multipart([identity, c.encode(message)], zmq.NOBLOCK)
-        self._reader.check()
-
-    def _receive(self) -> bool:
+    def _receive(self, socket: ClientSocket, data: Message) -> None:
         try:
-            identity, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        try:
-            message = c.decode_from_client(parts[0] if len(parts) == 1 else b"")
+            message = c.decode_from_client(b"" if data is zmtp.UNREADABLE else data)
         except ProtocolError as error:
-            self._send(identity, c.EngineFailed(f"the engine cannot read this client: {error}"))
-            return True
+            text = f"the engine cannot read this client: {error}"
+            socket.send(c.encode(c.EngineFailed(text)))
+            return
         if isinstance(message, c.Hello):
-            self._greet(identity, message)
-        elif client := self._known.get(identity):
+            self._greet(socket, message)
+        elif client := self._known.get(socket):
             if isinstance(message, c.Leave):
                 self._gone(client)
             else:
                 self._on_message(client, message)
-        return True
 
-    def _greet(self, identity: bytes, hello: c.Hello) -> None:
+    def _closed(self, socket: ClientSocket) -> None:
+        if client := self._known.get(socket):
+            self._gone(client)
+
+    def _greet(self, socket: ClientSocket, hello: c.Hello) -> None:
         try:
             pidfd = os.pidfd_open(hello.pid)
         except OSError as error:
             text = f"the engine cannot watch the client's process {hello.pid}: {error.strerror}"
-            self._send(identity, c.EngineFailed(text, "both must see the same process numbers"))
+            hint = "both must see the same process numbers"
+            socket.send(c.encode(c.EngineFailed(text, hint)))
             return
-        if known := self._known.get(identity):  # it greets again
+        if known := self._known.get(socket):  # it greets again
             self._gone(known)
-        client = self._known[identity] = Client(identity, hello.user, hello.pid, pidfd)
+        client = self._known[socket] = Client(socket, hello.user, hello.pid, pidfd)
         self._loop.add_reader(pidfd, self._gone, client)
+        socket.introduced()
         self._on_message(client, hello)
 
     def _gone(self, client: Client) -> None:
@@ -107,6 +93,6 @@ class Clients:
         self._on_gone(client)
 
     def _forget(self, client: Client) -> None:
-        del self._known[client.identity]
+        del self._known[client.socket]
         self._loop.remove_reader(client.pidfd)
         os.close(client.pidfd)
