@@ -7,24 +7,24 @@ and have all their names here.
 from ipc import codec
 from ipc.client_answers import *
 from ipc.client_answers import (
-    Answered, Attached, EngineFailed, Error, Facts, Killed, Launched, Log, Printed, Processes,
+    Answered, Attached, EngineFailed, Error, Facts, FileData, Killed, Launched, Log, Printed, Processes,
     Progress, Queued, Receiving, Refused, Returned, Sent, Stored, Taken, Timeline, Unknown, Welcome,
 )  # fmt: skip
 from ipc.client_requests import *
 from ipc.client_requests import (
-    AskFacts, Attach, CloseInput, Detach, FilePart, Hello, Kill, Leave, List, Message, ReadLog,
-    ReadTrace, Run, Shown, StopEngine,
+    AskFacts, Attach, CloseInput, Detach, FilePart, Hello, Kill, Leave, List, Message, ReadFile,
+    ReadLog, ReadTrace, Run, Shown, StopEngine,
 )  # fmt: skip
 
 FromClient = (
     Hello | Run | Message | CloseInput | Kill | List | StopEngine | Shown | Attach | Detach
-    | ReadLog | FilePart | ReadTrace | AskFacts | Leave
+    | ReadLog | FilePart | ReadTrace | AskFacts | Leave | ReadFile
 )  # fmt: skip
 
 FromHub = (
     Welcome | Progress | Launched | Refused | Sent | Printed | Receiving | Taken | Returned
     | Error | EngineFailed | Processes | Killed | Queued | Answered | Attached | Unknown | Log
-    | Stored | Timeline | Facts
+    | Stored | Timeline | Facts | FileData
 )  # fmt: skip
 
 encode = codec.encode

@@ -20,6 +20,7 @@ class Welcome(WireMessage, tag=1):
     protocol: int
     model: str
     ready: bool  # False: Progress follows
+    listens: str = ""  # the address at which it takes clients of other machines; "": none
 
 
 class Progress(WireMessage, tag=2):
@@ -246,6 +247,15 @@ class Facts(WireMessage, tag=21):
     zygote_pid: int | None
     zygote_starts: int
     memory: int  # resident bytes of the hub
+
+
+class FileData(WireMessage, tag=22):
+    """Answer to ReadFile: at most FILE_PART bytes; empty at the end. `error`: why there are none."""
+
+    request: int
+    process: str
+    data: bytes
+    error: str = ""
 
 
 def weight(text: str) -> int:

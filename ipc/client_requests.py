@@ -10,8 +10,8 @@ from ipc.types import WireMessage
 
 __all__ = [
     "FILE_PART", "MAX_FILE", "MAX_FILES", "MAX_MESSAGE", "AskFacts", "Asked", "Attach", "CloseInput",
-    "Detach", "FilePart", "Hello", "Kill", "Leave", "List", "Message", "ReadLog", "ReadTrace", "Run",
-    "Shown", "StopEngine",
+    "Detach", "FilePart", "Hello", "Kill", "Leave", "List", "Message", "ReadFile", "ReadLog",
+    "ReadTrace", "Run", "Shown", "StopEngine",
 ]  # fmt: skip
 
 MAX_MESSAGE = 1 << 30  # bytes; a Run carries the attached files
@@ -22,11 +22,14 @@ class Hello(WireMessage, tag=1):
     """`pid` is watched: when it ends, so do the processes that it launched and did not detach.
 
     `user`: the client that this connection speaks for: its Messages reach that client's processes.
+    `remote`: it comes over the network, and its key says for whom; it may see and do no more than
+    that client's own.
     """
 
     protocol: int
     pid: int
     user: str
+    remote: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -166,3 +169,15 @@ class AskFacts(WireMessage, tag=14):
 
 class Leave(WireMessage, tag=15):
     """This connection is closed, though its process may live on: as if the process had ended."""
+
+
+class ReadFile(WireMessage, tag=16):
+    """A part of a file that a process has sent, from `offset` on: answered by FileData, or Unknown.
+
+    `number`: as in Stored.
+    """
+
+    request: int
+    process: str
+    number: int
+    offset: int

@@ -4,8 +4,11 @@
     part 1..n  one encoded batch (codec.encode_commands / encode_events) for each number, in order
 
 The in-process pair has the same interface. Both count messages: a wave costs one each way.
+
+Also what makes a ZeroMQ socket fit for a network: keys (CURVE), small frames, heartbeats.
 """
 
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,6 +17,7 @@ import zmq
 
 from ipc import codec
 from ipc import messages as m
+from ipc.pieces import MAX_FRAME
 
 _down = codec.make_decoder(tuple[list[m.Control], list[int]])
 _up = codec.make_decoder(tuple[list[m.WorkerReport], list[int]])
@@ -113,3 +117,73 @@ def local_pair() -> tuple[LocalLink, LocalLink]:
     """(hub end, worker end)."""
     up, down = deque(), deque()
     return LocalLink(up, down, True), LocalLink(down, up, False)
+
+
+# ---- over a network
+
+DOMAIN = b"pie"  # of the questions whether a key may connect
+HANDSHAKE_MS = 5_000  # in which a peer has shown its key
+HEARTBEAT_MS = 5_000
+SILENCE_MS = 20_000  # after which a peer is gone
+MAX_WAITING = 1000  # frames to one peer, or from it, that ZeroMQ keeps
+CONNECTION_EVENTS = (
+    zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+    | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)  # fmt: skip
+_event = struct.Struct("=Hi")
+
+
+def has_keys() -> bool:
+    """Whether this ZeroMQ knows keys at all."""
+    return bool(zmq.has("curve"))
+
+
+def new_pair() -> tuple[str, str]:
+    """(public, secret) of a new key."""
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+def guard_server(socket: zmq.Socket, secret: str) -> None:
+    """Nobody gets past the handshake without a key, which the context's ZAP handler is asked of."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
+    socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+    socket.setsockopt(zmq.SNDHWM, MAX_WAITING)
+    socket.setsockopt(zmq.RCVHWM, MAX_WAITING)
+    _guard(socket)
+
+
+def guard_client(socket: zmq.Socket, server: str, public: str, secret: str) -> None:
+    """Nobody but the holder of the server's key is talked to. A lost connection stays lost."""
+    socket.setsockopt(zmq.CURVE_SERVERKEY, server.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, public.encode())
+    socket.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
+    socket.setsockopt(zmq.RECONNECT_IVL, -1)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, HANDSHAKE_MS)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    _guard(socket)
+
+
+def _guard(socket: zmq.Socket) -> None:
+    socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, SILENCE_MS)
+
+
+def monitor(socket: zmq.Socket) -> zmq.Socket:
+    """Tells what becomes of the socket's connections: see `next_event`."""
+    return socket.get_monitor_socket(CONNECTION_EVENTS)
+
+
+def next_event(monitor: zmq.Socket) -> tuple[int, int] | None:
+    """(event, its value: the connection's descriptor or an error); None when there is none now."""
+    try:
+        return _event.unpack(monitor.recv_multipart(zmq.NOBLOCK)[0][: _event.size])
+    except zmq.Again:
+        return None

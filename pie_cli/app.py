@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from pie_cli import (
-    attach, bench, check, completion_scripts, config_verbs, doctor, inspect, logs, models, new, ps, python,
-    run, run_options, send, serve, trace,
+    attach, bench, check, completion_scripts, config_verbs, doctor, inspect, key_verbs, logs, models,
+    new, ps, python, run, run_options, send, serve, trace,
 )  # fmt: skip
 from pie_cli import version as versions
 
@@ -33,6 +33,17 @@ def pie(
             callback=completion_scripts.on_install,
         ),
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", metavar="tcp://HOST:PORT",
+            help="Use an engine on another machine; `local` means this one's.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="FILE", help="The key for it, made there by `pie key new`."),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -62,6 +73,7 @@ app.command()(doctor.doctor)
 app.command()(completion_scripts.completion)
 app.command()(versions.version)
 app.add_typer(models.app, name="models", rich_help_panel=None)
+app.add_typer(key_verbs.app, name="key", rich_help_panel=None)
 app.add_typer(config_verbs.app, name="config", rich_help_panel=None)
 
 

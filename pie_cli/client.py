@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -130,15 +131,17 @@ class Client:
 
     def __init__(
         self, model: str | None = None, *, client: str | None = None,
-        keep_alive: float | None = None,
+        keep_alive: float | None = None, engine: str | None = None, key: str | Path | None = None,
     ) -> None:  # fmt: skip
         """`model`: of the store, by default the default one. `client`: for whom this speaks, by
         default the user. `keep_alive`: seconds that an engine started by this stays when idle.
+        `engine`: the address of one on another machine, `tcp://HOST:PORT`, and `key` the file that
+        `pie key new` has made there; `engine="local"` is this machine's, whatever is set.
 
         Returns once the engine takes launches, which is before its model is loaded.
         """
         with translated():
-            self.link = Link(start(model, client, keep_alive))
+            self.link = Link(start(model, client, keep_alive, engine, key))
         self._own: list[Core] = []
 
     def __enter__(self) -> Self:
@@ -252,15 +255,15 @@ class AsyncClient:
 
     def __init__(
         self, model: str | None = None, *, client: str | None = None,
-        keep_alive: float | None = None,
+        keep_alive: float | None = None, engine: str | None = None, key: str | Path | None = None,
     ) -> None:  # fmt: skip
         """As for Client; the engine is found, or started, by `async with`."""
-        self._options = (model, client, keep_alive)
+        options = {"client": client, "keep_alive": keep_alive, "engine": engine, "key": key}
+        self._make = partial(Client, model, **options)
         self._client: Client | None = None
 
     async def __aenter__(self) -> Self:
-        model, client, keep_alive = self._options
-        self._client = await asyncio.to_thread(Client, model, client=client, keep_alive=keep_alive)
+        self._client = await asyncio.to_thread(self._make)
         return self
 
     async def __aexit__(self, *_: object) -> None:

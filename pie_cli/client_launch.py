@@ -70,15 +70,18 @@ class Launch:
         return found
 
 
-def start(model: str | None, client: str | None, keep_alive: float | None) -> Connection:
+def start(
+    model: str | None, client: str | None, keep_alive: float | None, engine: str | None,
+    key: str | Path | None,
+) -> Connection:  # fmt: skip
     """A connection to the engine, which is started if need be; it loads its model meanwhile."""
-    from pie_cli.starting import chosen, find_or_start
+    from pie_cli import remote
+    from pie_cli.starting import find_anywhere
 
-    with chosen(config.setting("run.model", model)) as name:
-        return find_or_start(
-            name, config.value("engine.keep_alive", keep_alive), lambda _: None,
-            config.value("run.client", client),
-        )  # fmt: skip
+    return find_anywhere(
+        config.setting("run.model", model), config.value("engine.keep_alive", keep_alive),
+        lambda _: None, client, remote.chosen(engine, None if key is None else str(key)),
+    )  # fmt: skip
 
 
 def launched_core(link: Link, launch: Launch) -> Future:

@@ -87,6 +87,13 @@ def _limits() -> list[str]:
     return [f"{key}=" for key in KEYS]
 
 
+def _keys() -> list[str]:
+    from pie_cli.keys import known
+
+    return list(known().values())
+
+
 SOURCES: dict[str, Callable[[], list[str]]] = {
     "processes": _processes, "models": _models, "settings": _settings, "limits": _limits,
+    "keys": _keys,
 }  # fmt: skip

@@ -23,7 +23,7 @@ KINDS = {
     "ID…": "processes", "SETTING": "settings", "KEY=N,…": "limits",
 }  # fmt: skip
 #: Where a metavar says too little: (verb, parameter) -> kind.
-OWN = {("run", "name"): "", ("completion", "shell"): "bash zsh fish", ("new", "name"): "", ("models add", "name"): ""}
+OWN = {("run", "name"): "", ("completion", "shell"): "bash zsh fish", ("new", "name"): "", ("models add", "name"): "", ("key new", "name"): "", ("key remove", "name"): "keys"}
 NAMES_OF_MODELS = {"model", "name"}
 
 

@@ -6,10 +6,12 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 
 VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
     "": (
-        ["run serve ps attach send logs trace kill stop check inspect new python bench doctor completion version models config"],
+        ["run serve ps attach send logs trace kill stop check inspect new python bench doctor completion version models key config"],
         {
+            "--engine": "",
             "--help": None,
             "--install-completion": None,
+            "--key": "files",
             "--version": None,
         },
     ),
@@ -95,6 +97,32 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--json": None,
         },
     ),
+    "key": (
+        ["new list remove"],
+        {
+            "--help": None,
+        },
+    ),
+    "key list": (
+        [],
+        {
+            "--help": None,
+            "--json": None,
+        },
+    ),
+    "key new": (
+        [""],
+        {
+            "--help": None,
+            "-o": "files",
+        },
+    ),
+    "key remove": (
+        ["keys"],
+        {
+            "--help": None,
+        },
+    ),
     "kill": (
         ["processes"],
         {
@@ -178,12 +206,14 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
             "--about": None,
             "--client": "",
             "--detach": None,
+            "--engine": "",
             "--events": None,
             "--file": "files",
             "--help": None,
             "--input": "files",
             "--json": None,
             "--keep-alive": "",
+            "--key": "files",
             "--limit": "limits",
             "--model": "models",
             "--name": "",
@@ -212,6 +242,7 @@ VERBS: dict[str, tuple[list[str], dict[str, str | None]]] = {
         {
             "--help": None,
             "--limit": "limits",
+            "--listen": "",
             "--metrics": "",
             "--model": "models",
             "--sandbox": "auto full",

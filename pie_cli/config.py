@@ -16,6 +16,10 @@ from pie_cli.usage import UsageError
 
 MAX_SECONDS = 1e9
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+ADDRESS = re.compile(r"local|tcp://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+PATHS = ("folder", "file")
+#: What the command line says before its verb.
+FLAGS: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Key:
     """One setting. `default` is what holds when nobody says anything; None: see `help`."""
 
     name: str
-    kind: str  # "seconds" | "name" | "folder" | "choice"
+    kind: str  # "seconds" | "name" | "folder" | "file" | "choice" | "address" | "text"
     default: Any
     environment: str
     flag: str
@@ -38,9 +42,11 @@ class Key:
             raise ValueError("is no text")
         if self.choices and value not in self.choices:
             raise ValueError(f"is not one of {', '.join(self.choices)}")
+        if self.kind == "address" and not ADDRESS.fullmatch(value):
+            raise ValueError("is neither `tcp://HOST:PORT` nor `local`")
         if self.kind == "name" and not NAME.fullmatch(value):
             raise ValueError("is no name: letters, digits, `.`, `_` and `-`")
-        return os.path.abspath(os.path.expanduser(value)) if self.kind == "folder" else value
+        return os.path.abspath(os.path.expanduser(value)) if self.kind in PATHS else value
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,12 @@ class Setting:
 KEYS = {
     key.name: key
     for key in (
+        Key("engine.address", "address", None, "PIE_ENGINE", "--engine",
+            "an engine on another machine, `tcp://HOST:PORT`; by default this machine's, `local`"),
         Key("engine.keep_alive", "seconds", 300.0, "PIE_KEEP_ALIVE", "--keep-alive",
             "seconds that an idle engine stays; 0 lets it leave with the run"),
+        Key("engine.key", "file", None, "PIE_KEY", "--key",
+            "the file that `pie key new` has made, where that engine runs"),
         Key("engine.sandbox", "choice", "auto", "PIE_SANDBOX", "--sandbox",
             "`full` refuses to start with less", ("auto", "full")),
         Key("run.client", "name", None, "PIE_CLIENT", "--client",
@@ -89,6 +99,7 @@ def value(name: str, flag: Any = None) -> Any:
 def setting(name: str, flag: Any = None) -> Setting:
     """A setting with its source. Raises UsageError for a value that it cannot have."""
     key = KEYS[name]
+    flag = FLAGS.get(name) if flag is None else flag
     if flag is not None:
         return Setting(key, _parsed(key, flag, f"`{key.flag} {flag}`", ""), "flag")
     if text := os.environ.get(key.environment):

@@ -2,6 +2,7 @@
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -27,65 +28,35 @@ class EngineLeft(EngineLost):
     """The engine was leaving before it greeted: another one can be started."""
 
 
-class Connection:
+class Connection(ABC):
     """One client of one engine."""
 
-    def __init__(self, folder: EngineFolder, card: cards.Card) -> None:
-        """Raises EngineLeft when the engine is gone."""
-        self.card = card
-        try:
-            self._pidfd = os.pidfd_open(card.pid)
-        except OSError:
-            raise EngineLeft("the engine has left") from None
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 100)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, c.MAX_MESSAGE)
-        self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.RCVHWM, 0)
-        self._socket.connect(folder.hub_address)
-        self.welcome: c.Welcome | None = None
+    card: cards.Card  # of an engine elsewhere: what is known of it
+    welcome: c.Welcome | None = None
 
+    @abstractmethod
     def greet(self, client: str | None = None) -> c.Welcome:
         """Introduce this process, and the client that it speaks for: by default the user's.
 
         Raises EngineLeft or EngineLost.
         """
-        self.send(c.Hello(PROTOCOL_VERSION, os.getpid(), client or user_name()))
-        try:
-            answer = self.expect(c.Welcome, WELCOME_SECONDS)
-        except EngineLost as error:
-            if self.engine_ended():
-                raise EngineLeft(str(error), error.hint, error.log) from None
-            raise
-        if answer.protocol != PROTOCOL_VERSION:
-            hint = "`pie stop` ends it, and the next run starts one of this version"
-            raise EngineLost("an engine of another version is running", hint, self.card.log)
-        self.welcome = answer
-        return answer
 
-    def send(self, message: c.FromClient) -> None:
-        self._socket.send(c.encode(message))
+    @abstractmethod
+    def send(self, message: c.FromClient) -> None: ...
 
+    @abstractmethod
     def receive(self) -> c.FromHub | None:
         """The next message; None when there is none now."""
-        try:
-            return c.decode_from_hub(self._socket.recv(zmq.NOBLOCK))
-        except zmq.Again:
-            return None
 
+    @abstractmethod
     def wait(self, seconds: float | None, descriptors: Iterable[int] = ()) -> set[int]:
         """Wait for a message, the engine's end, or a descriptor; those that are readable."""
-        poller = zmq.Poller()
-        for item in (self._socket, self._pidfd, *descriptors):
-            poller.register(item, zmq.POLLIN)
-        ready = poller.poll(None if seconds is None else max(0, int(seconds * 1000) + 1))
-        return {item for item, _ in ready if isinstance(item, int)} - {self._pidfd}
 
-    def engine_ended(self) -> bool:
-        poller = zmq.Poller()
-        poller.register(self._pidfd, zmq.POLLIN)
-        return bool(poller.poll(0))
+    @abstractmethod
+    def engine_ended(self) -> bool: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
 
     def lost(self, message: str = "", hint: str = "") -> EngineLost:
         """The error for an engine that is gone."""
@@ -110,6 +81,64 @@ class Connection:
                 raise self.lost("the engine does not answer", "`pie stop` ends it")
             self.wait(left)
 
+    def _introduce(self, user: str, other_version: str) -> c.Welcome:
+        """Greet; `other_version` says what to do about an engine of another one."""
+        self.send(c.Hello(PROTOCOL_VERSION, os.getpid(), user))
+        answer = self.expect(c.Welcome, WELCOME_SECONDS)
+        if answer.protocol != PROTOCOL_VERSION:
+            raise self.lost("an engine of another version is running", other_version)
+        self.welcome = answer
+        return answer
+
+
+class LocalConnection(Connection):
+    """To an engine of this user on this machine."""
+
+    def __init__(self, folder: EngineFolder, card: cards.Card) -> None:
+        """Raises EngineLeft when the engine is gone."""
+        self.card = card
+        try:
+            self._pidfd = os.pidfd_open(card.pid)
+        except OSError:
+            raise EngineLeft("the engine has left") from None
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 100)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, c.MAX_MESSAGE)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.connect(folder.hub_address)
+
+    def greet(self, client: str | None = None) -> c.Welcome:
+        hint = "`pie stop` ends it, and the next run starts one of this version"
+        try:
+            return self._introduce(client or user_name(), hint)
+        except EngineLost as error:
+            if self.engine_ended():
+                raise EngineLeft(str(error), error.hint, error.log) from None
+            raise
+
+    def send(self, message: c.FromClient) -> None:
+        self._socket.send(c.encode(message))
+
+    def receive(self) -> c.FromHub | None:
+        try:
+            return c.decode_from_hub(self._socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+
+    def wait(self, seconds: float | None, descriptors: Iterable[int] = ()) -> set[int]:
+        poller = zmq.Poller()
+        for item in (self._socket, self._pidfd, *descriptors):
+            poller.register(item, zmq.POLLIN)
+        ready = poller.poll(None if seconds is None else max(0, int(seconds * 1000) + 1))
+        return {item for item, _ in ready if isinstance(item, int)} - {self._pidfd}
+
+    def engine_ended(self) -> bool:
+        poller = zmq.Poller()
+        poller.register(self._pidfd, zmq.POLLIN)
+        return bool(poller.poll(0))
+
     def wait_end(self, seconds: float) -> bool:
         """Whether the engine's process ends within `seconds`."""
         poller = zmq.Poller()
@@ -127,7 +156,7 @@ class Connection:
 
 def connect(
     folder: EngineFolder, even_silent: bool = False, client: str | None = None
-) -> Connection | None:
+) -> LocalConnection | None:
     """A greeted connection to the engine of a folder; None when none runs there.
 
     An engine that does not greet is an EngineLost, unless the connection is wanted even so.
@@ -137,7 +166,7 @@ def connect(
         return None
     connection = None
     try:
-        connection = Connection(folder, card)
+        connection = LocalConnection(folder, card)
         connection.greet(client)
         return connection
     except EngineLeft:

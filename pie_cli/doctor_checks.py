@@ -189,15 +189,31 @@ def engines() -> Found:
         if connection is None:
             continue
         state = "ready" if connection.welcome.ready else "loading"
-        yield "ok", f"{card.model} is {state} (process {card.pid}, log {card.log})"
+        where = connection.welcome.listens
+        listens = f", listens at {where}" if where else ""
+        yield "ok", f"{card.model} is {state} (process {card.pid}, log {card.log}){listens}"
         connection.close()
     if not found:
         yield "ok", "none is running; `pie run` starts one"
 
 
+def elsewhere() -> Found:
+    """The engine on another machine, where one is chosen."""
+    from pie_cli import remote
+
+    there = remote.chosen()
+    if there is None:
+        return
+    connection = remote.connect(there)
+    state = "ready" if connection.welcome.ready else "loading"
+    yield "ok", f"{there.address}: {connection.welcome.model} is {state}, by key `{there.key.name}`"
+    connection.close()
+
+
 CHECKS: dict[str, Callable[[], Found]] = {
     "machine": machine, "versions": versions, "accelerator": accelerator, "sandbox": sandbox,
     "home": home, "limits": limits, "settings": configuration, "models": store, "engines": engines,
+    "elsewhere": elsewhere,
 }  # fmt: skip
 
 

@@ -17,13 +17,18 @@ ANSWER_SECONDS = 10.0
 def connections(
     even_silent: bool = False, client: str | None = None
 ) -> "Iterator[list[Connection]]":
-    """One to each running engine. `even_silent`: also to those that do not greet."""
-    from pie_cli import config, settings
+    """One to each running engine, or to the chosen one on another machine.
+
+    `even_silent`: also to those that do not greet.
+    """
+    from pie_cli import config, remote, settings
     from pie_cli.connection import connect
 
     found = []
     try:
-        for folder in settings.engine_folders():
+        if there := remote.chosen():
+            found.append(remote.connect(there, client))
+        for folder in [] if there else settings.engine_folders():
             engine = connect(folder, even_silent, config.value("run.client", client))
             if engine:
                 found.append(engine)

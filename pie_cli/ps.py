@@ -79,9 +79,9 @@ def show(
         text = table([head, *([_readable(key, getattr(row, key)) for key in keys] for row in rows)])
         print(cropped(text, size) if size else text)
     else:
-        from pie_cli import cards, settings
+        from pie_cli import cards, remote, settings
 
-        running = any(cards.read(folder) for folder in settings.engine_folders())
+        running = remote.chosen() or any(cards.read(folder) for folder in settings.engine_folders())
         note("no live processes" if running else "no engine is running")
 
 
@@ -132,7 +132,9 @@ def wait_until_gone(engine: "Connection", ids: set[str]) -> None:
 def stop() -> int:
     """End the engines, and all that they run."""
     from ipc import client as c
+    from pie_cli import remote
 
+    remote.refuse("`pie stop` ends engines of this machine")
     with connections(even_silent=True) as engines:
         if not engines:
             note("no engine is running")

@@ -134,9 +134,11 @@ def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") 
 
 def connect(options: Namespace, screen: "Screen") -> "Connection":
     """A connection to the engine that the options ask for, which is started if need be."""
-    from pie_cli import config
-    from pie_cli.starting import chosen, find_or_start
+    from pie_cli import config, remote
+    from pie_cli.starting import find_anywhere
 
     keep_alive = config.value("engine.keep_alive", options.keep_alive)
-    with chosen(config.setting("run.model", options.model)) as model:
-        return find_or_start(model, keep_alive, screen.starting)
+    return find_anywhere(
+        config.setting("run.model", options.model), keep_alive, screen.starting, options.client,
+        remote.chosen(options.engine, options.key),
+    )  # fmt: skip

@@ -44,6 +44,8 @@ OPTIONS = (
     Option("timeout", "--timeout", "End the process after S seconds.", "S", float),
     Option("limits", "--limit", "Lower limits of this launch, like memory=256M,cpu=60; keys: above.", "KEY=N,…", repeatable=True),
     Option("keep_alive", "--keep-alive", "Of an engine that this starts: leave when idle for S seconds.", "S", float),
+    Option("engine", "--engine", "An engine on another machine; also before the verb.", "tcp://HOST:PORT"),
+    Option("key", "--key", "The key for it: what `pie key new` has made there.", "FILE"),
     Option("watch", "--watch", "Launch anew when the app or an attached file changes."),
     Option("about", "--about", "Print the app's docstring and run nothing."),
 )  # fmt: skip

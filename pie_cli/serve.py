@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from ipc import messages as m
     from ipc.types import Limits
+    from pie_cli.addresses import Listener
     from pie_cli.settings import EngineFolder
     from pie_cli.usage import UsageError
 
@@ -33,6 +34,13 @@ def serve(
         typer.Option(
             "--metrics", metavar="PORT", min=0, max=65535,
             help="Figures for Prometheus at http://127.0.0.1:PORT/metrics.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen", metavar="tcp://HOST:PORT",
+            help="Take clients on other machines, by key: see `pie key`. HOST is a number or `*`.",
         ),
     ] = None,
     limit: Annotated[
@@ -67,17 +75,32 @@ def serve(
     prepare(folder)
     if take_lock(folder) is None:  # else it is held until this process ends
         raise is_running(folder, facts["name"])
+    listener = listener_at(listen) if listen else None
     enter_environment()
     log = str(settings.new_log(facts["name"]))
     options = HubOptions(
         WorkerOptions(settings.worker_module(), facts["name"], facts["path"]),
         folder.hub_address, folder.worker_address, log,
-        tier, None, limits, metrics,
+        tier, None, limits, metrics, listener,
     )  # fmt: skip
-    end = asyncio.run(serve_engine(options, folder, partial(print_ready, log)))
+    end = asyncio.run(serve_engine(options, folder, partial(print_ready, log, options.listener)))
     if end.failure:
         raise EngineLost(end.failure, end.hint, log)
     return 0
+
+
+def listener_at(address: str) -> "Listener":
+    """A socket that listens there. Raises UsageError, also where there is no key, and EngineLost."""
+    from pie_cli import keys
+    from pie_cli.addresses import listen
+    from pie_cli.connection import EngineLost
+
+    keys.server_secret()
+    try:
+        return listen(address)
+    except OSError as error:
+        hint = "choose another with `--listen tcp://HOST:PORT`"
+        raise EngineLost(f"cannot listen at {address}: {error.strerror}", hint) from None
 
 
 def is_running(folder: "EngineFolder", model: str) -> "UsageError":
@@ -100,14 +123,18 @@ def engine_limits(texts: list[str]) -> "Limits":
     return Limits(**{key: value for key, value in wanted.items() if value is not None})
 
 
-def print_ready(log: str, ready: "m.Ready", sandbox: str) -> None:
-    """The one line that says the engine can be used."""
+def print_ready(log: str, listener: "Listener | None", ready: "m.Ready", sandbox: str) -> None:
+    """The one line that says the engine can be used, and warnings on stderr."""
+    listens = f"listens at {listener.address}, " if listener else ""
     model, engine = ready.model, ready.engine
     pages = f"{engine.num_pages:,} pages of {engine.page_size} tokens"
     print(
         f"ready: `{model.name}` on {engine.device} ({model.dtype}, {pages}), sandbox: {sandbox}, "
-        f"log: {log}",
+        f"{listens}log: {log}",
         flush=True,
     )
+    if listener and listener.is_open:
+        warning = f"warning: other machines reach {listener.address}: whoever has a key runs programs"
+        print(warning, file=sys.stderr, flush=True)
     if sandbox.startswith("none"):
         print("warning: inferlets run without a sandbox", file=sys.stderr, flush=True)

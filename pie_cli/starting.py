@@ -10,24 +10,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pie_cli import config, settings
-from pie_cli.connection import Connection, EngineLost, connect
+from pie_cli import config, remote, settings
+from pie_cli.connection import Connection, EngineLost, LocalConnection, connect
 
 CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
 FAILED = 3  # the daemon's exit code when the last line of its log says why
 _POLL_SECONDS = 0.01
 
 
-def find_engine(model: str | None) -> Connection | None:
+def find_engine(model: str | None) -> LocalConnection | None:
     """A connection to the running engine of that model, or of the default one."""
     name = model or settings.chosen_model()
     return connect(settings.engine_folder(name)) if name else None
 
 
+def find_anywhere(
+    model: config.Setting, keep_alive: float, on_start: Callable[[str], None],
+    client: str | None = None, there: remote.Remote | None = None,
+) -> Connection:  # fmt: skip
+    """A connection to the engine at `there`, else to this machine's, as `find_or_start`."""
+    if there:
+        return remote.connect(there, client, model)
+    with chosen(model) as name:
+        return find_or_start(name, keep_alive, on_start, config.value("run.client", client))
+
+
 def find_or_start(
     model: str | None, keep_alive: float, on_start: Callable[[str], None], client: str | None = None
-) -> Connection:
-    """A connection to the model's engine. `on_start` is told the name of a model to be loaded.
+) -> LocalConnection:
+    """A connection to the model's engine on this machine. `on_start` is told the name of a model to be loaded.
     `client`: for whom the connection speaks.
 
     Raises EngineLost, StoreFailure and UsageError.
@@ -55,7 +66,7 @@ def chosen(model: config.Setting) -> Iterator[str | None]:
 
 def _start_once(
     model: str, keep_alive: float, on_start: Callable[[str], None], client: str | None
-) -> Connection:
+) -> LocalConnection:
     folder = settings.engine_folder(model)
     if connection := connect(folder, client=client):
         return connection
@@ -91,7 +102,7 @@ def _start_lock(folder: settings.EngineFolder) -> Iterator[None]:
 
 def _start(
     folder: settings.EngineFolder, model: str, path: str, keep_alive: float, client: str | None
-) -> Connection:
+) -> LocalConnection:
     log = settings.new_log(model)
     command = [sys.executable, "-m", "pie_cli.engine.daemon", "--model", model]
     command += ["--model-path", path, "--log", str(log), "--keep-alive", str(keep_alive)]

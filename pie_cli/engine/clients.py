@@ -4,6 +4,8 @@ import asyncio
 import os
 from collections.abc import Callable
 
+import msgspec
+
 from ipc import client as c
 from ipc import zmtp
 from ipc.errors import ProtocolError
@@ -13,10 +15,25 @@ OnMessage = Callable[["Client", c.FromClient], None]
 
 
 class Client:
-    """One connection of a client's process."""
+    """One connection of a client's process; of the door, when the client is on another machine."""
 
-    def __init__(self, socket: ClientSocket, user: str, pid: int, pidfd: int) -> None:
-        self.socket, self.user, self.pid, self.pidfd = socket, user, pid, pidfd
+    def __init__(self, socket: ClientSocket, hello: c.Hello, pidfd: int) -> None:
+        self.socket, self.pidfd = socket, pidfd
+        self.user, self.pid, self.is_remote = hello.user, hello.pid, hello.remote
+
+    def may_see(self, owner: str) -> bool:
+        """Whether the processes of the client `owner` exist for it: all do for this user's."""
+        return not self.is_remote or owner == self.user
+
+    def own(self, run: c.Run, files_folder: str) -> c.Run:
+        """The launch that this client may have: a remote one neither names a client nor a folder,
+        and shares no cached pages with others."""
+        if not self.is_remote:
+            return run
+        return msgspec.structs.replace(
+            run, client=None, files_folder=f"{files_folder}/{self.user}",
+            salt=f"{self.user} {run.salt}",
+        )
 
 
 class Clients:
@@ -83,7 +100,7 @@ class Clients:
             return
         if known := self._known.get(socket):  # it greets again
             self._gone(known)
-        client = self._known[socket] = Client(socket, hello.user, hello.pid, pidfd)
+        client = self._known[socket] = Client(socket, hello, pidfd)
         self._loop.add_reader(pidfd, self._gone, client)
         socket.introduced()
         self._on_message(client, hello)

@@ -123,6 +123,20 @@ class FileStore:
                     os.unlink(self._part)
 
 
+def read_part(path: str, offset: int) -> tuple[bytes, str]:
+    """(bytes of a stored file from `offset` on, why there are none)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        return b"", error.strerror
+    try:
+        return os.pread(descriptor, c.FILE_PART, offset), ""
+    except (OSError, OverflowError, ValueError) as error:
+        return b"", getattr(error, "strerror", None) or str(error)
+    finally:
+        os.close(descriptor)
+
+
 def _give_name(descriptor: int, path: str) -> None:
     """As linkat(2) describes it; Python follows the link only when it is relative to a folder."""
     folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

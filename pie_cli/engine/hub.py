@@ -16,6 +16,7 @@ from pie_cli import settings
 from pie_cli.engine import endings
 from pie_cli.engine.admission import Admission, attached_size
 from pie_cli.engine.clients import Client, Clients
+from pie_cli.engine.door_process import open_door
 from pie_cli.engine.happenings import Happenings
 from pie_cli.engine.ids import Ids
 from pie_cli.engine.journal import Journal
@@ -73,6 +74,7 @@ class Hub:
         self._reports = Reports(
             self._processes, self._admission, self._parts, self.clients, options
         )
+        self._door = open_door(options, journal, self.on_failure)
         self._metrics: MetricsServer | None = None
         if options.metrics_port is not None:
             self._spawn(self._serve_metrics(options.metrics_port))
@@ -123,6 +125,8 @@ class Hub:
         for process in self._processes.by_number.values():
             process.close()
         self.clients.close()
+        if self._door:
+            await self._door.close()
         await self._parts.close_worker()
 
     async def _until(self, is_done: Callable[[], bool], seconds: float) -> None:
@@ -183,10 +187,10 @@ class Hub:
             case c.Kill(ids, interrupted):
                 self._kill(client, ids, interrupted)
             case c.List():
-                self.tell(client, self._reports.processes())
+                self.tell(client, self._reports.processes(client))
             case c.AskFacts(request):
                 self.tell(client, self._reports.facts(request))
-            case c.StopEngine():
+            case c.StopEngine() if not client.is_remote:
                 self._journal.info("stop-asked", client=client.user)
                 self.stop()
 
@@ -194,11 +198,13 @@ class Hub:
         self._had_client = True
         self._wait_for_idleness()
         ready = self._parts.are_up
-        self.tell(client, c.Welcome(PROTOCOL_VERSION, self._options.worker.model, ready))
+        model, listens = self._options.worker.model, self._options.listens
+        self.tell(client, c.Welcome(PROTOCOL_VERSION, model, ready, listens))
         if not ready:
             self.tell(client, self._progress)
 
     def _run(self, client: Client, run: c.Run) -> None:
+        run = client.own(run, self.files_folder)
         try:
             limits = lowered(self._options.limits, run.limits)
         except LimitRefused as error:
@@ -231,11 +237,12 @@ class Hub:
 
     def _kill(self, client: Client, ids: tuple[str, ...], interrupted: bool) -> None:
         ending = endings.interrupted() if interrupted else endings.killed()
-        unknown = tuple(id for id in ids if id not in self._processes.by_id)
-        for id in ids:
-            if process := self._processes.by_id.get(id):
-                process.end(ending)
-        self.tell(client, c.Killed(unknown))
+        found = [self._processes.by_id.get(id) for id in ids]
+        visible = [each for each in found if each and client.may_see(each.record.client)]
+        for process in visible:
+            process.end(ending)
+        known = {process.id for process in visible}
+        self.tell(client, c.Killed(tuple(id for id in ids if id not in known)))
 
     def _on_client_gone(self, client: Client) -> None:
         self._requests.forget(client)

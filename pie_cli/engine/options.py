@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ipc.types import Limits
+from pie_cli.addresses import Listener
 from pie_cli.engine.worker_process import WorkerOptions
 
 
@@ -18,4 +19,10 @@ class HubOptions:
     keep_alive: float | None  # seconds without a process; None: for ever
     limits: Limits = field(default_factory=Limits)  # of each process
     metrics_port: int | None = None  # on loopback; 0: any
+    listener: Listener | None = None  # for clients on other machines
     files_folder: str = ""  # of files of apps, unless their launch names another; "": the home's
+
+    @property
+    def listens(self) -> str:
+        """The address for clients on other machines; "": none."""
+        return self.listener.address if self.listener else ""

@@ -87,6 +87,13 @@ class Record:
             heapq.merge(self.messages.events, self.output.events, key=lambda event: event.time)
         )
 
+    def stored(self, number: int) -> c.Stored | None:
+        """The file of that number, as long as it is kept in mind."""
+        for event in self.messages.events:
+            if isinstance(event, c.Stored) and event.number == number and not event.error:
+                return event
+        return None
+
 
 def weight_of(event: c.FromHub) -> int:
     """What an event counts for a client that has not shown it yet."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ipc import client as c
 from ipc.codec import PROTOCOL_VERSION
 from pie_cli.engine.admission import Admission
-from pie_cli.engine.clients import Clients
+from pie_cli.engine.clients import Client, Clients
 from pie_cli.engine.metrics import Sample
 from pie_cli.engine.parts import Parts
 from pie_cli.engine.process import Process
@@ -55,10 +55,12 @@ class Reports:
         self._clients, self._options = clients, options
         self._started = time.time()
 
-    def processes(self) -> c.Processes:
+    def processes(self, client: Client) -> c.Processes:
+        """Those that the client may see; a remote one sees nothing of the others."""
         self._admission.number()
-        rows = tuple(map(self._row, self._processes.by_id.values()))
-        return c.Processes(rows, self._parts.stats)
+        live = self._processes.by_id.values()
+        rows = tuple(self._row(each) for each in live if client.may_see(each.record.client))
+        return c.Processes(rows, None if client.is_remote else self._parts.stats)
 
     def facts(self, request: int) -> c.Facts:
         parts, ready = self._parts, self._parts.ready

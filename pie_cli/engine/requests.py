@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ipc import client as c
 from ipc import messages as m
+from pie_cli.engine import file_store
 from pie_cli.engine.clients import Client
 from pie_cli.engine.happenings import Happenings, spans
 from pie_cli.engine.process import Process
@@ -81,8 +82,9 @@ class Requests:
         process = self._processes.by_id.get(id)
         if process is None:
             return c.UNKNOWN
-        is_own = process.client is client or process.record.client == client.user
-        return "" if is_own else c.OTHER_CLIENT
+        if process.client is client or process.record.client == client.user:
+            return ""
+        return c.UNKNOWN if client.is_remote else c.OTHER_CLIENT
 
     # ---- of a process
 
@@ -142,11 +144,23 @@ class Requests:
             ),
         )  # fmt: skip
 
-    def _record(self, client: Client, message: c.Attach | c.ReadLog | c.ReadTrace) -> Record | None:
-        """Of the process that a message names; the client is told when there is none."""
-        record = self._processes.record(message.process)
+    def _read_file(self, client: Client, message: c.ReadFile) -> None:
+        record = self._record(client, message)
         if record is None:
+            return
+        data, error = b"", f"the file {message.number} is not known any more"
+        if stored := record.stored(message.number):
+            data, error = file_store.read_part(stored.path, message.offset)
+        self._tell(client, c.FileData(message.request, record.id, data, error))
+
+    def _record(
+        self, client: Client, message: c.Attach | c.ReadLog | c.ReadTrace | c.ReadFile
+    ) -> Record | None:
+        """Of the process that a message names; the client is told when there is none for it."""
+        record = self._processes.record(message.process)
+        if record is None or not client.may_see(record.client):
             self._tell(client, c.Unknown(message.request, message.process))
+            return None
         return record
 
 
@@ -154,5 +168,5 @@ _HANDLERS = {
     c.Message: Requests._message, c.CloseInput: Requests._close_input,
     c.FilePart: Requests._file_part, c.Attach: Requests._attach, c.Detach: Requests._detach,
     c.Shown: Requests._shown, c.ReadLog: Requests._read_log,
-    c.ReadTrace: Requests._read_trace,
+    c.ReadTrace: Requests._read_trace, c.ReadFile: Requests._read_file,
 }  # fmt: skip

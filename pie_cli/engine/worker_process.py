@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ class WorkerProcess:
         # Without a worker a send would wait for one for ever; its death is told by the pidfd.
         self.link.socket.setsockopt(zmq.SNDTIMEO, 0)
         self._reader = ZmqReader(self.link.fileno, self._receive)
-        self._process = _spawn(options.command(address), log_path)
+        self._process = spawn(options.command(address), log_path)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._ended)
 
@@ -152,7 +152,10 @@ class WorkerProcess:
         self._on_death(how)
 
 
-def _spawn(command: list[str], log_path: str) -> subprocess.Popen:
+def spawn(
+    command: list[str], log_path: str, descriptors: Collection[int] = ()
+) -> subprocess.Popen:
+    """A part of the engine: it writes to the log, inherits `descriptors`, and ends with the hub."""
     hub = os.getpid()
 
     def die_with_hub() -> None:
@@ -162,7 +165,7 @@ def _spawn(command: list[str], log_path: str) -> subprocess.Popen:
 
     with open(log_path, "ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors,
             preexec_fn=die_with_hub,  # noqa: PLW1509 - it makes two system calls
             start_new_session=True,  # a Ctrl-C in the terminal is for the hub alone
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ipc import client as c
 from ipc.codec import PROTOCOL_VERSION
 from pie_cli import cards
-from pie_cli.connection import Connection
+from pie_cli.connection import LocalConnection
 from pie_cli.settings import EngineFolder
 from tests.cli.conftest import SECONDS, Engine
 
@@ -22,7 +22,7 @@ class HubClient:
     def __init__(self, engine: Engine, user: str = "me") -> None:
         (folder,) = engine.home.glob("run/*/engine.json")
         folder = EngineFolder(folder.parent)
-        self.connection = Connection(folder, cards.read(folder))
+        self.connection = LocalConnection(folder, cards.read(folder))
         self.heard: list[Any] = []  # not waited for yet
         self.shows = True
         self._requests = 0

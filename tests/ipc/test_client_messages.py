@@ -24,7 +24,7 @@ FROM_CLIENT = [
     c.Message("p", True, "1", 4), c.CloseInput("p"), c.Kill(("p", "q"), True), c.List(),
     c.StopEngine(), c.Shown("p", 9), c.Attach(1, "p", False), c.Detach("p"),
     c.ReadLog(2, "p", True), c.FilePart(3, "p", 2, b"ab", b"\x01" * 32), c.ReadTrace(4, "p"),
-    c.AskFacts(5), c.Leave(),
+    c.AskFacts(5), c.Leave(), c.ReadFile(6, "p", 1, 4),
 ]  # fmt: skip
 PRINTED = c.Printed("p", 1.5, "stdout", "x")
 FROM_HUB = [
@@ -41,6 +41,7 @@ FROM_HUB = [
         5, 10, 1.5, "3.11.2", 1, MODEL, EngineInfo(1, 16, 64), "full", "full (bwrap)", "/log",
         Limits(memory=5), 2000, 1, 2, 3, 4, 11, 1, None, 2, 1 << 20,
     ),
+    c.FileData(6, "p", b"ab", "it is gone"),
 ]  # fmt: skip
 
 

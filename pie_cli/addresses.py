@@ -1,0 +1,59 @@
+"""Addresses of engines on a network: `tcp://HOST:PORT`. Listens at one; looks no name up for that."""
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+
+from pie_cli.usage import UsageError
+
+BACKLOG = 128
+EXAMPLE = "like `tcp://127.0.0.1:7410`"
+_ADDRESS = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})")
+_NAMES = {"*": "0.0.0.0", "localhost": "127.0.0.1"}
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A socket that listens. `address`: with the port that it has."""
+
+    address: str
+    descriptor: int
+    is_open: bool  # other machines reach it
+
+
+def split(text: str) -> tuple[str, int]:
+    """(host, port). Raises ValueError saying what is wrong."""
+    match = _ADDRESS.fullmatch(text)
+    if not match or int(match[3]) > 65535:
+        raise ValueError(f"is no address, {EXAMPLE}")
+    return match[1] or match[2], int(match[3])
+
+
+def listen(text: str) -> Listener:
+    """Listen there; port 0 is any. Raises UsageError, and OSError when it cannot be had."""
+    try:
+        name, port = split(text)
+        host = ipaddress.ip_address(_NAMES.get(name, name))
+    except ValueError:
+        hint = f"a number of this machine or `*`, and a port: {EXAMPLE}"
+        raise UsageError(f"`--listen {text}` is no address to listen at", hint) from None
+    family = socket.AF_INET6 if host.version == 6 else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((str(host), port))
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    port = listening.getsockname()[1]
+    shown = f"[{host}]" if host.version == 6 else name if name == "*" else str(host)
+    return Listener(f"tcp://{shown}:{port}", listening.detach(), not host.is_loopback)
+
+
+def resolved(text: str) -> str:
+    """The same address with the host's number. Raises OSError, and ValueError."""
+    host, port = split(text)
+    family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return f"tcp://[{place[0]}]:{port}" if family == socket.AF_INET6 else f"tcp://{place[0]}:{port}"

@@ -1,0 +1,73 @@
+"""`pie key`: which other machines may use the engines of this one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pie_cli import keys
+from pie_cli.output import note
+
+app = typer.Typer(help="Keys for clients on other machines.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose processes these will be.")]
+
+
+@app.command()
+def new(
+    name: Name,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", metavar="FILE", help="Where to, NAME.key by default; `-` is stdout."),
+    ] = None,
+) -> int:
+    """Make a key: a file for the machine that is to connect.
+
+    Whoever has the file runs programs here, in the sandbox, and meets none but its own.
+    """
+    from pie_cli.usage import UsageError
+
+    path = Path(output or f"{name}.key")
+    if output != "-" and path.exists():
+        raise UsageError(f"`{path}` exists", "`-o FILE` names another")
+    _, text = keys.new(name)
+    if output == "-":
+        sys.stdout.write(text)
+        return 0
+    try:
+        keys.save(path, text)
+    except UsageError:
+        keys.remove(name)
+        raise
+    print(path)
+    note(
+        "\n1. here:  pie serve --listen tcp://ADDRESS:PORT"
+        f"\n2. copy {path} to the other machine, over a channel that nobody reads"
+        f"\n3. there: pie --engine tcp://ADDRESS:PORT --key {path} run APP.py"
+    )
+    return 0
+
+
+@app.command("list")
+def list_keys(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+) -> int:
+    """List the keys that may connect."""
+    rows = [{"name": name, "public": public} for public, name in keys.known().items()]
+    if as_json:
+        print(json.dumps(rows))
+    elif rows:
+        for row in rows:
+            print(row["name"])
+    else:
+        note("no keys: `pie key new NAME` makes one")
+    return 0
+
+
+@app.command()
+def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `pie key list`.")]) -> int:
+    """Take a key back: its connections end at once."""
+    keys.remove(name)
+    return 0
