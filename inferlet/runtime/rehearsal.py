@@ -79,8 +79,8 @@ def _restored() -> Iterator[None]:
     finally:
         sys.meta_path[:] = finders
         sys.stdout, sys.stderr = streams
-        for name in set(sys.modules) - modules:
-            if getattr(sys.modules[name], "__file__", None) == APP:  # what the SDK itself loads late may stay
+        for name in set(sys.modules) - modules:  # what the SDK itself loads late may stay
+            if getattr(sys.modules[name], "__file__", None) == APP:
                 del sys.modules[name]
         linecache.cache.pop(APP, None)
         handles.install(None)

@@ -11,8 +11,8 @@ import contextlib
 import gc
 import importlib
 import os
+import random
 import select
-import signal
 import socket
 import sys
 import time
@@ -51,20 +51,18 @@ class Zygote:
         self.failures: dict[int, str] = {}  # launch id -> why its setup failed
         # Children write to it while they are set up, and only then: see `linux.enter`.
         self.failure_reader, self.failure_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.wakeup_reader, self.wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.ends = calls.ends_of_children()
 
     def serve(self) -> None:
         """The loop: launch, reap, report. Returns when the launcher is gone."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self.wakeup_writer, warn_on_full_buffer=False)
         poller = select.poll()
         poller.register(self.link, select.POLLIN)
-        poller.register(self.wakeup_reader, select.POLLIN)
+        poller.register(self.ends, select.POLLIN)
         control.send(self.link, control.Ready())
         while True:
             ready = {descriptor for descriptor, _ in poller.poll()}
-            if self.wakeup_reader in ready:
-                os.read(self.wakeup_reader, 4096)
+            if self.ends in ready:
+                os.read(self.ends, 4096)
                 self.reap()
             if self.link.fileno() in ready:
                 data, descriptors = control.receive(self.link)
@@ -77,14 +75,16 @@ class Zygote:
         if not descriptors:  # our table was full: the kernel dropped it
             self.refuse(request, "no descriptor arrived: too many open files in the zygote")
             return
+        bounds = policy.Bounds(request.address_space, request.cpu, request.descriptors)
+        plan = self.confinement.plan(bounds, {descriptors[0]}, self.failure_writer)
         try:
-            pid = os.fork()
+            pid = calls.fork()
         except OSError as error:
             os.close(descriptors[0])
             self.refuse(request, f"fork: {error}")
             return
         if pid == 0:
-            self.become_child(request, descriptors[0])
+            self.become_child(request.launch_id, descriptors[0], plan)
         os.close(descriptors[0])
         self.launch_ids[pid] = request.launch_id
         pidfd = os.pidfd_open(pid)  # cannot be another process: we have not reaped it
@@ -94,18 +94,17 @@ class Zygote:
     def refuse(self, request: control.Launch, reason: str) -> None:
         control.send(self.link, control.Exited(request.launch_id, SETUP_FAILED, 0.0, 0, reason))
 
-    def become_child(self, request: control.Launch, channel: int) -> None:
+    def become_child(self, launch_id: int, channel: int, plan: tuple[calls.Step, ...]) -> None:
         """Confine this new process and run the entry function. Never returns."""
         code = SETUP_FAILED
         try:
-            bounds = policy.Bounds(request.address_space, request.cpu, request.descriptors)
-            self.confinement.enter(bounds, {channel}, self.failure_writer)
+            self.confinement.enter(plan, self.failure_writer)
             code = UNCAUGHT
-            reseed_numpy()
+            reseed()
             gc.enable()
             code = self.entry(channel) or 0
         except linux.SetupFailed as error:
-            line = f"{request.launch_id} {error}".replace("\n", " ")
+            line = f"{launch_id} {error}".replace("\n", " ")
             os.write(self.failure_writer, line.encode()[:512] + b"\n")  # < PIPE_BUF: atomic
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else UNCAUGHT
@@ -143,11 +142,16 @@ class Zygote:
             self.failures[int(launch_id)] = reason
 
 
-def reseed_numpy() -> None:
-    """Children of one parent would all draw the same numbers from numpy's global generator."""
-    random = sys.modules.get("numpy.random")
-    if random is not None:
-        random.seed()
+# What `random.seed()` comes to, without its looking at eight types first.
+_seed_random = super(random.Random, random.seed.__self__).seed
+
+
+def reseed() -> None:
+    """Children of one parent would all draw the same numbers from the global generators."""
+    _seed_random()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def resolve(entry: str) -> Entry:
@@ -221,6 +225,7 @@ def main(arguments: list[str], import_root: str) -> None:
     os.chdir("/")
     calls.close_all_but({options.control})
     null_stdio()
+    calls.quieten()
     entry = preload(options.entry, options.model)
     forget_import_root(import_root)
     confinement = linux.Confinement(options.tier, policy.readable_paths(package_folders()))

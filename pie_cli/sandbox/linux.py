@@ -1,15 +1,16 @@
 """Enforces the policy on Linux: namespaces, Landlock, seccomp, limits, capabilities.
 
 A `Confinement` is made once, before any fork, since building needs files, helpers such as
-`ldconfig`, and time. `prepare_parent()` follows, and cannot be undone. `enter()` runs in each
-child and only makes system calls.
+`ldconfig`, and time. `prepare_parent()` follows, and cannot be undone. `plan()` is made before each
+fork, and `enter()` follows it in the child: it only makes system calls.
 Refuses to go on after a failure: the caller ends the process.
 """
 
-import contextlib
+import ctypes
 import errno
 import os
-import resource
+import signal
+import struct
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +20,14 @@ import seccompy
 from pie_cli.sandbox import calls, namespaces, policy
 
 Result = TypeVar("Result")
+
+_PRCTL, _DUP3, _CLOSE, _CLOSE_RANGE, _PRLIMIT, _SIGNALS, _SECCOMP, _LANDLOCK = map(
+    seccompy.syscall_nr,
+    "prctl dup3 close close_range prlimit64 rt_sigprocmask seccomp landlock_restrict_self".split(),
+)
+_SET_FILTER = 1  # SECCOMP_SET_MODE_FILTER
+_TO_WRITE = os.O_WRONLY | os.O_CLOEXEC
+_OOM_SCORE = str(policy.OOM_SCORE).encode()
 
 
 class SetupFailed(Exception):
@@ -35,13 +44,13 @@ class Confinement:
         self.readable = readable
         self.parent = os.getpid()  # as the children will see it
         self._ruleset: landlockpy.Ruleset | None = None
-        self._filter: seccompy.Filter | None = None
+        self._program: _Program | None = None
         # Children are named by the machine's numbers here, whatever their own namespace is.
         self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         if tier == policy.NONE:
             return
         self._ruleset = build_ruleset(readable)
-        self._filter = build_filter()
+        self._program = _Program(build_filter().program)
 
     def prepare_parent(self) -> int | None:
         """What this process does once for all its children: enter namespaces, lose capabilities.
@@ -57,25 +66,45 @@ class Confinement:
             _step("capabilities", calls.drop_privileges)
         return first
 
-    def enter(self, bounds: policy.Bounds, keep: set[int], failures: int) -> None:
-        """Confine this process for good. Keeps the descriptors 0, 1, 2 and `keep`.
+    def plan(self, bounds: policy.Bounds, keep: set[int], failures: int) -> tuple[calls.Step, ...]:
+        """What `enter` does in the child that is forked next. Keeps the descriptors 0, 1, 2, `keep`
+        and `failures`."""
+        no_signals = ctypes.c_uint64(0)
+        mask = ctypes.addressof(no_signals)
+        steps = [
+            calls.step("signals", _SIGNALS, signal.SIG_SETMASK, mask, 0, 8, held=no_signals),
+            calls.step("parent", _PRCTL, calls.PR_SET_PDEATHSIG, signal.SIGKILL),
+            calls.step("dumps", _PRCTL, calls.PR_SET_DUMPABLE, 0),
+            calls.step("privileges", _PRCTL, calls.PR_SET_NO_NEW_PRIVS, 1),
+            calls.step("stdio", _DUP3, 1, 2, 0),  # 0 and 1 are /dev/null already
+        ]
+        ruleset = self._ruleset.fileno() if self._ruleset else failures
+        for first, last in calls.ranges_but(keep | {ruleset, failures}):
+            steps.append(calls.step("descriptors", _CLOSE_RANGE, first, last, 0))
+        for name, number, soft, hard in policy.resource_limits(bounds):
+            pair = (ctypes.c_uint64 * 2)(soft, hard)
+            where = ctypes.addressof(pair)
+            steps.append(calls.step(f"limit {name}", _PRLIMIT, 0, number, where, 0, held=pair))
+        if self._ruleset:
+            steps.append(calls.step("Landlock", _LANDLOCK, ruleset, 0))
+            steps.append(calls.step("ruleset", _CLOSE, ruleset))
+        if self._program:
+            steps.append(calls.step("seccomp", _SECCOMP, _SET_FILTER, 0, self._program.address))
+        return tuple(steps)
+
+    def enter(self, plan: tuple[calls.Step, ...], failures: int) -> None:
+        """Confine this process for good.
 
         `failures` is closed when all is done, so that later code cannot write to it.
         Raises SetupFailed; `failures` is then still open.
         """
-        _step("signals", calls.reset_signals)
         self._offer_to_oom_killer()
-        _step("parent", lambda: calls.die_with(self.parent))
-        ruleset = {self._ruleset.fileno()} if self._ruleset else set()
-        _step("stdio", lambda: os.dup2(1, 2))  # 0 and 1 are /dev/null already
-        _step("descriptors", lambda: calls.close_all_but(keep | ruleset | {failures}))
-        for name, number, soft, hard in policy.resource_limits(bounds):
-            _step(f"limit {name}", lambda: resource.setrlimit(number, (soft, hard)))  # noqa: B023
-        if self._ruleset:
-            _step("Landlock", self._ruleset.restrict)
-            self._ruleset.close()
-        if self._filter:
-            _step("seccomp", self._filter.load)
+        try:
+            calls.take(plan)
+        except OSError as error:
+            raise SetupFailed(error.strerror) from error
+        if os.getppid() != self.parent:  # it ended before it was to take us along
+            raise SetupFailed("parent: it has ended")
         os.close(failures)
 
     def _offer_to_oom_killer(self) -> None:
@@ -83,11 +112,22 @@ class Confinement:
 
         A courtesy, not a boundary: some containers do not let us.
         """
-        with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_CLOEXEC
-            score = os.open("self/oom_score_adj", flags, dir_fd=self._proc)
-            os.write(score, str(policy.OOM_SCORE).encode())
+        try:
+            score = os.open("self/oom_score_adj", _TO_WRITE, dir_fd=self._proc)
+            os.write(score, _OOM_SCORE)
             os.close(score)
+        except OSError:  # no context manager: one more thing to touch
+            pass
+
+
+class _Program:
+    """A BPF program where the kernel can read it: a `struct sock_fprog`."""
+
+    def __init__(self, program: bytes) -> None:
+        self._program = ctypes.create_string_buffer(program, len(program))
+        length, where = len(program) // 8, ctypes.addressof(self._program)
+        self._header = ctypes.create_string_buffer(struct.pack("@HP", length, where))
+        self.address = ctypes.addressof(self._header)
 
 
 def _step(name: str, action: Callable[[], Result]) -> Result:

@@ -220,7 +220,7 @@ def _try_confined(
     bounds = policy.Bounds(address_space=16 << 30, cpu=5, descriptors=64)
     _, failures = os.pipe()
     try:
-        confinement.enter(bounds, {writer}, failures)
+        confinement.enter(confinement.plan(bounds, {writer}, failures), failures)
     except linux.SetupFailed as error:
         return [f"the confinement failed: {error}"]
     return [

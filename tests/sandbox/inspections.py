@@ -66,6 +66,18 @@ def standing() -> dict[str, int]:
     return {"pid": os.getpid(), "parent": os.getppid()}
 
 
+def signals() -> dict[str, list[int]]:
+    """What is blocked, ignored and handled, of those that can be."""
+    numbers = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+    found = {number: signal.getsignal(number) for number in numbers}
+    return {
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "ignored": [number for number in numbers if found[number] == signal.SIG_IGN],
+        "handled": [number for number in numbers if callable(found[number])],
+        "wakes": [signal.set_wakeup_fd(-1)],
+    }
+
+
 def exit_with(code: int) -> None:
     os._exit(code)
 

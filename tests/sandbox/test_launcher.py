@@ -113,13 +113,14 @@ def test_children_draw_different_random_numbers(confined: Arena):
     assert len({tuple(draw) for draw in draws}) == len({draw[1] for draw in draws}) == 3
 
 
-def test_numpy_is_reseeded_when_it_was_loaded_before_the_fork():
-    numpy = pytest.importorskip("numpy")
-    numpy.random.seed(1)
-    first = numpy.random.random()
-    numpy.random.seed(1)
-    zygote.reseed_numpy()
-    assert numpy.random.random() != first
+@pytest.mark.parametrize("name", ["random", "numpy.random"])
+def test_global_generators_are_seeded_anew_when_they_were_loaded_before_the_fork(name):
+    generator = pytest.importorskip(name)
+    generator.seed(1)
+    first = generator.random()
+    generator.seed(1)
+    zygote.reseed()
+    assert generator.random() != first
 
 
 def test_the_death_of_the_zygote_ends_every_child_and_is_told(arena: Arena):
@@ -195,6 +196,15 @@ def test_the_pid_is_the_machines_whatever_the_child_sees(each_tier: Arena):
         assert seen["parent"] == 0 and 1 < inner < seen["pid"] < 10_000
     else:
         assert seen["parent"] == each_tier.launcher.zygote_pid
+
+
+def test_a_child_takes_over_no_signal_handling(each_tier: Arena):
+    assert each_tier.outcome("signals").result == {
+        "blocked": [],
+        "ignored": [signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ],  # the last by Python itself
+        "handled": [],
+        "wakes": [-1],
+    }
 
 
 def test_inferlets_give_way_to_the_worker(each_tier: Arena):
