@@ -235,7 +235,7 @@ def _summary(facts: dict[str, Any]) -> str:
 
 
 def _readable(key: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == []:
         return "-"
     if key == "size":
         return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"

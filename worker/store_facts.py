@@ -50,6 +50,7 @@ class Facts:
     vocabulary: int | None
     chat_family: str | None
     outputs: list[str] = field(default_factory=list)
+    switches: list[str] = field(default_factory=list)  # execution modes: a plain text model has none
 
 
 def read_facts(folder: Path) -> Facts:

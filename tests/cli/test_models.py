@@ -97,9 +97,12 @@ def test_show_gives_the_facts(model: Path) -> None:
         "vocabulary": 3,
         "chat_family": "chatml",
         "outputs": ["logits", "hidden"],
+        "switches": [],
     }
     assert expected.items() <= facts.items()
-    assert "outputs       logits, hidden\n" in invoke("show", NAME).stdout
+    shown = invoke("show", NAME).stdout
+    assert "outputs       logits, hidden\n" in shown
+    assert "switches      -\n" in shown
 
 
 @pytest.mark.parametrize("verb", [("show",), ("remove", "-y"), ("default",)])
