@@ -134,7 +134,12 @@ def _any_verb(arguments: list[str]) -> int:
     if HELP & set(own_words(arguments)) and (text := help_text(arguments)):
         print(text)
         return 0
-    code = app(arguments, prog_name="pie", standalone_mode=False)
+    try:
+        code = app(arguments, prog_name="pie", standalone_mode=False)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer makes it exit code 1: the app's
+            raise end.__context__ from None
+        raise
     return code if isinstance(code, int) else 0
 
 

@@ -93,3 +93,15 @@ def test_an_empty_log_on_a_full_disk_says_so(tmp_path, monkeypatch):
     full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     assert starting.last_words(log) == "the disk is full"
+
+
+@pytest.mark.parametrize("words", [["version"], ["config", "show"], ["completion", "bash"], ["--help"]])
+def test_a_reader_that_leaves_ends_any_verb_alike(engine, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "pie_cli", *words], cwd=ROOT, env=engine.environment,
+        stdout=writer, stderr=subprocess.PIPE, timeout=SECONDS,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
