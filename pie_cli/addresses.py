@@ -30,14 +30,19 @@ def split(text: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
-def listen(text: str) -> Listener:
-    """Listen there; port 0 is any. Raises UsageError, and OSError when it cannot be had."""
+def place(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+    """Where to listen: a number of this machine, and a port. Raises UsageError."""
     try:
         name, port = split(text)
-        host = ipaddress.ip_address(_NAMES.get(name, name))
+        return ipaddress.ip_address(_NAMES.get(name, name)), port
     except ValueError:
         hint = f"a number of this machine or `*`, and a port: {EXAMPLE}"
         raise UsageError(f"`--listen {text}` is no address to listen at", hint) from None
+
+
+def listen(text: str) -> Listener:
+    """Listen there; port 0 is any. Raises UsageError, and OSError when it cannot be had."""
+    host, port = place(text)
     family = socket.AF_INET6 if host.version == 6 else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -48,7 +53,7 @@ def listen(text: str) -> Listener:
         listening.close()
         raise
     port = listening.getsockname()[1]
-    shown = f"[{host}]" if host.version == 6 else name if name == "*" else str(host)
+    shown = f"[{host}]" if host.version == 6 else str(host)
     return Listener(f"tcp://{shown}:{port}", listening.detach(), not host.is_loopback)
 
 

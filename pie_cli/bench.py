@@ -47,12 +47,13 @@ def bench(
     Greedy decoding of random prompts; launches are in the time. Takes minutes on two cores:
     after Ctrl-C the figures so far are shown.
     """
-    from pie_cli import bench_plot
+    from pie_cli import bench_plot, remote
     from pie_cli.client_errors import EngineError, PieError
     from pie_cli.connection import EngineLost
     from pie_cli.output import ProgressBar
     from pie_cli.usage import UsageError
 
+    remote.refuse("`pie bench` measures this machine")
     if plot:
         bench_plot.check(plot)  # before the minutes
     bar, code = ProgressBar(), 0

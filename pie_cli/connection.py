@@ -33,6 +33,7 @@ class Connection(ABC):
 
     card: cards.Card  # of an engine elsewhere: what is known of it
     welcome: c.Welcome | None = None
+    when_silent = "`pie stop` ends it"  # what to do about an engine that does not answer
 
     @abstractmethod
     def greet(self, client: str | None = None) -> c.Welcome:
@@ -78,7 +79,7 @@ class Connection(ABC):
                 raise self.lost()
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self.lost("the engine does not answer", "`pie stop` ends it")
+                raise self.lost("the engine does not answer", self.when_silent)
             self.wait(left)
 
     def _introduce(self, user: str, other_version: str) -> c.Welcome:

@@ -59,10 +59,13 @@ def connect(
     return connection
 
 
-def refuse(what: str) -> None:
-    """UsageError where an engine elsewhere is chosen, for what is done to engines of this machine."""
+def refuse(what: str, only_flag: bool = False) -> None:
+    """UsageError where an engine elsewhere is chosen, for what is done to engines of this machine.
+
+    `only_flag`: chosen by this very command line.
+    """
     found = config.setting("engine.address")
-    if found.value not in (None, LOCAL):
+    if found.value not in (None, LOCAL) and (found.source == "flag" or not only_flag):
         place = f" ({found.place})" if found.place else ""
         hint = "do it there; `--engine local` means this machine's engine"
         raise UsageError(f"{what}, and {found.value} is on another machine{place}", hint)

@@ -34,6 +34,8 @@ _REFUSED[zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL] = _REFUSED[zmq.EVENT_HANDSHAKE_FA
 class RemoteConnection(Connection):
     """Encrypted. Never made anew: what was launched over it ends with it, unless detached."""
 
+    when_silent = ""
+
     def __init__(self, remote: Remote) -> None:
         """Raises EngineLost when nobody answers, or refuses the key."""
         require_curve()

@@ -57,7 +57,7 @@ def serve(
     import asyncio
     from functools import partial
 
-    from pie_cli import config, settings
+    from pie_cli import config, remote, settings
     from pie_cli.connection import EngineLost
     from pie_cli.engine.daemon import serve as serve_engine
     from pie_cli.engine.daemon import take_lock
@@ -66,6 +66,9 @@ def serve(
     from pie_cli.models import resolve
     from pie_cli.starting import chosen, enter_environment, prepare
 
+    remote.refuse("`pie serve` runs an engine on this machine", only_flag=True)
+    if listen is not None:
+        check_listening(listen)
     limits = engine_limits(limit or [])
     wanted = config.value("engine.sandbox", sandbox and sandbox.value)
     tier = "none" if unsafe_no_sandbox else wanted
@@ -89,13 +92,19 @@ def serve(
     return 0
 
 
+def check_listening(address: str) -> None:
+    """Raises UsageError for what is no address, and where there is no key."""
+    from pie_cli import addresses, keys
+
+    addresses.place(address)
+    keys.server_secret()
+
+
 def listener_at(address: str) -> "Listener":
-    """A socket that listens there. Raises UsageError, also where there is no key, and EngineLost."""
-    from pie_cli import keys
+    """A socket that listens there. Raises EngineLost."""
     from pie_cli.addresses import listen
     from pie_cli.connection import EngineLost
 
-    keys.server_secret()
     try:
         return listen(address)
     except OSError as error:

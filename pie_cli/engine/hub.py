@@ -189,7 +189,7 @@ class Hub:
             case c.List():
                 self.tell(client, self._reports.processes(client))
             case c.AskFacts(request):
-                self.tell(client, self._reports.facts(request))
+                self.tell(client, self._reports.facts(request, client))
             case c.StopEngine() if not client.is_remote:
                 self._journal.info("stop-asked", client=client.user)
                 self.stop()

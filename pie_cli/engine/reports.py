@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ipc import client as c
 from ipc.codec import PROTOCOL_VERSION
 from pie_cli.engine.admission import Admission
@@ -62,7 +64,14 @@ class Reports:
         rows = tuple(self._row(each) for each in live if client.may_see(each.record.client))
         return c.Processes(rows, None if client.is_remote else self._parts.stats)
 
-    def facts(self, request: int) -> c.Facts:
+    def facts(self, request: int, client: Client) -> c.Facts:
+        """To a remote client, without what is of use on this machine alone."""
+        facts = self._facts(request)
+        if not client.is_remote:
+            return facts
+        return msgspec.structs.replace(facts, pid=0, log="", worker_pid=0, zygote_pid=None)
+
+    def _facts(self, request: int) -> c.Facts:
         parts, ready = self._parts, self._parts.ready
         return c.Facts(
             request, os.getpid(), self._started, platform.python_version(), PROTOCOL_VERSION,
