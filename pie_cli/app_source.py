@@ -59,8 +59,12 @@ def module_files(path: str, source: str) -> list[Path]:
 
 
 def _walk(path: str, source: str) -> Iterator[tuple[str, Path, str | None]]:
-    """(name, file, text) of every module that the imports may mean; text None: not beside."""
-    folder = Path(os.path.abspath(path)).parent
+    """(name, file, text) of every module that the imports may mean; text None: not beside.
+
+    Of a link, beside it comes before beside what it points to.
+    """
+    places = os.path.abspath(path), os.path.realpath(path)
+    folders = dict.fromkeys(Path(place).parent for place in places)
     waiting = list(imported_names(source, ""))
     seen: set[str] = set()
     while waiting:
@@ -68,9 +72,11 @@ def _walk(path: str, source: str) -> Iterator[tuple[str, Path, str | None]]:
         if name in seen:
             continue
         seen.add(name)
-        file, package = _locate(folder, name)
+        found = (_locate(folder, name) for folder in folders)
+        file, package = next((each for each in found if each[0]), (None, ""))
         if file is None:
-            yield name, folder.joinpath(*name.split(".")).with_suffix(".py"), None
+            for folder in folders:
+                yield name, folder.joinpath(*name.split(".")).with_suffix(".py"), None
             continue
         text = _text(file.read_bytes(), str(file))
         yield name, file, text

@@ -1,6 +1,7 @@
 """Tells when files change: by inotify, and where that is not to be had by looking at them.
 
-Folders are watched rather than files, since most editors save by renaming a new file.
+Folders are watched rather than files, since most editors save by renaming a new file; of a link
+also the folder of what it points to.
 """
 
 import ctypes
@@ -38,7 +39,8 @@ class Changes:
         self._files = {path: fingerprint(path) for path in files}
         if self._poller:
             return
-        for folder in {path.parent for path in self._files} - self._folders:
+        places = {*self._files, *(Path(os.path.realpath(path)) for path in self._files)}
+        for folder in {path.parent for path in places} - self._folders:
             if _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _MASK) < 0:
                 self._poll()
                 return

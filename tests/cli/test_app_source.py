@@ -22,6 +22,16 @@ def test_only_what_the_imports_name_is_read(tmp_path):
     assert modules(tmp_path, "import a, os\nfrom numpy import c") == ["a", "b"]
 
 
+def test_modules_beside_a_link_and_beside_what_it_points_to_are_found(tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    write(tmp_path, a="", both="link")
+    write(there, app="", b="", both="there")
+    (tmp_path / "app.py").symlink_to(there / "app.py")
+    found = read_modules(str(tmp_path / "app.py"), "import a, b, both")
+    assert found == {"a": "", "b": "", "both": "link"}
+
+
 def test_imports_inside_functions_and_cycles_count(tmp_path):
     write(tmp_path, a="import b", b="def f():\n  import a")
     assert modules(tmp_path, "def main(input):\n  import a") == ["a", "b"]

@@ -47,6 +47,16 @@ def test_a_file_that_is_written_or_replaced_or_made_has_changed(changes, tmp_pat
     assert wait_for_change(changes) == [missing]
 
 
+def test_a_file_behind_a_link_is_seen_where_it_lies(changes, tmp_path):
+    (tmp_path / "there").mkdir()
+    file, link = tmp_path / "there" / "a.py", tmp_path / "link.py"
+    file.write_text("1")
+    link.symlink_to(file)
+    changes.watch([link])
+    file.write_text("22")
+    assert wait_for_change(changes) == [link]
+
+
 def test_other_files_of_the_folder_are_no_change(changes, tmp_path):
     file = tmp_path / "a.py"
     file.write_text("1")
