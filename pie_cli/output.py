@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 _RED, _CYAN = "1;31", "36"
@@ -44,6 +45,21 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def columns(stream: TextIO) -> int:
+    """The width of the terminal that `stream` is; 80 where it has none."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    return 80
+
+
+def bar(fraction: float, text: str, room: int) -> str:
+    """What is done, in no more than `room` columns: a drawing where it fits, else the figure."""
+    width = min(24, room - len(text) - len(" [] 100%"))
+    full = round(fraction * width)
+    drawn = f" [{'━' * full}{' ' * (width - full)}]" if width >= 4 else ""
+    return f"{text[: max(room - 5, 0)]}{drawn} {fraction:4.0%}"[:room]
+
+
 class ProgressBar:
     """One line that is redrawn on a terminal; elsewhere a line for each new text."""
 
@@ -54,9 +70,8 @@ class ProgressBar:
 
     def show(self, fraction: float, text: str) -> None:
         if self._animated:
-            full = round(fraction * 24)
-            bar = "━" * full + " " * (24 - full)
-            sys.stderr.write(f"\r\x1b[K{text} [{bar}] {fraction:4.0%}")
+            room = columns(sys.stderr) - 1  # a line that wraps cannot be redrawn
+            sys.stderr.write(f"\r\x1b[K{bar(fraction, text, room)}")
             sys.stderr.flush()
             self._drawn = True
         elif text != self._text:

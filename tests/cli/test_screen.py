@@ -7,7 +7,9 @@ from argparse import Namespace
 import pytest
 
 from ipc import client as c
+from pie_cli.output import bar
 from pie_cli.screen import Screen, make_screen
+from tests.cli.conftest import SECONDS
 
 OPTIONS = {
     "events": False, "detach": False, "copies": None, "raw": False, "one_line": False,
@@ -81,7 +83,7 @@ def test_launches_in_the_queue_may_be_detached_listed_and_killed(own_engine):
 
     words = ("run", "tests/cli/programs/wait.py", "-n", 70, "--detach")
     launching = own_engine.start(*words, preexec_fn=few_descriptors)
-    out, errors = launching.communicate(timeout=50)
+    out, errors = launching.communicate(timeout=SECONDS)
     assert launching.returncode == 0, errors
     ids = out.split()
     assert len(set(ids)) == 70
@@ -91,3 +93,11 @@ def test_launches_in_the_queue_may_be_detached_listed_and_killed(own_engine):
     assert {"queued", "running"} <= {row["state"] for row in rows}
     assert own_engine.pie("kill", *ids).returncode == 0
     assert own_engine.processes() == []
+
+
+@pytest.mark.parametrize("room", [3, 10, 20, 30, 39, 79])
+def test_a_bar_fits_on_one_line_of_any_terminal(room):
+    shown = [bar(fraction, "reading weights", room) for fraction in (0.0, 0.5, 1.0)]
+    assert all(len(line) <= room for line in shown)
+    assert room < 20 or [line.split()[-1] for line in shown] == ["0%", "50%", "100%"]
+    assert room < 39 or "━" in shown[1]
