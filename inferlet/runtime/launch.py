@@ -35,7 +35,12 @@ def preload(model_path: str | None) -> None:
     if _vocabulary is not None:
         formats.warm(_vocabulary)
         engine.warm(_vocabulary)
-        rehearsal.rehearse(run)
+
+
+def rehearse() -> None:
+    """A whole life, played before the first fork."""
+    if _vocabulary is not None:
+        rehearsal.play(run)
 
 
 def run(fd: int) -> None:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from pie_cli.engine import control
+from pie_cli.engine import control, packing
 from pie_cli.sandbox import calls, linux, policy
 
 DEFAULT_ENTRY = "inferlet.runtime.launch:run"
@@ -28,6 +28,8 @@ LOST_FIRST = 72  # exit code of a zygote whose children's namespace has ended
 
 # Loaded before the first fork, so that children share them and need not read files.
 PRELOADED = ("asyncio", "json", "mimetypes", "msgspec", "numpy", "tokenizers", "jinja2")
+
+REHEARSALS = 16  # Python specialises in steps: a counter in the code falls with every run
 
 Entry = Callable[[int], int | None]
 
@@ -154,28 +156,39 @@ def reseed() -> None:
         numpy_random.seed()
 
 
-def resolve(entry: str) -> Entry:
-    """`module:function`, imported."""
-    module, _, name = entry.partition(":")
-    return getattr(importlib.import_module(module), name)
+# Runs in children alone, so no rehearsal finds it.
+CHILD_ONLY = (
+    Zygote.become_child, reseed, calls.take, linux.Confinement.enter,
+    linux.Confinement.offer_to_oom_killer,
+)  # fmt: skip
 
 
-def preload(entry: str, model_path: str | None) -> Entry:
-    """Import all that children may need, so that it is shared and needs no reading."""
+def preload(entry: str, model_path: str | None) -> tuple[Entry, Callable[[], None]]:
+    """Import all that children may need, so that it is shared and needs no reading.
+
+    `entry` is `module:function`. Returns the function, and one that plays a child's life.
+    """
     for name in PRELOADED:
         importlib.import_module(name)
     sys.modules["mimetypes"].init()  # reads /etc/mime.types, which children may not
     time.tzset()
-    rehearse()
-    function = resolve(entry)
-    loads = getattr(sys.modules[entry.partition(":")[0]], "preload", None)
-    if loads is not None:
-        loads(model_path)
-    return function
+    module_name, _, name = entry.partition(":")
+    module = importlib.import_module(module_name)
+    if hasattr(module, "preload"):
+        module.preload(model_path)
+    return getattr(module, name), getattr(module, "rehearse", rehearse)
+
+
+def warm(life: Callable[[], None]) -> None:
+    """Do what every child does: what that leaves in memory is then shared, and on few pages."""
+    life()  # loads what is loaded late
+    packing.gather(life, CHILD_ONLY)
+    for _ in range(REHEARSALS):
+        life()
 
 
 def rehearse() -> None:
-    """Do once what every child begins with: what that leaves in memory is then shared too."""
+    """What children begin with whose entry has no `rehearse` of its own."""
     with asyncio.Runner() as runner:
         runner.run(asyncio.sleep(0))
 
@@ -226,13 +239,16 @@ def main(arguments: list[str], import_root: str) -> None:
     calls.close_all_but({options.control})
     null_stdio()
     calls.quieten()
-    entry = preload(options.entry, options.model)
+    entry, life = preload(options.entry, options.model)
     forget_import_root(import_root)
+    check_single_threaded()
+    warm(life)
     confinement = linux.Confinement(options.tier, policy.readable_paths(package_folders()))
     check_single_threaded()
     os.nice(policy.NICENESS)
     gc.collect()
     gc.disable()
+    packing.fill_holes()
     gc.freeze()  # a full collection in a child would touch, and so copy, every shared page
     first = confinement.prepare_parent()
     with contextlib.suppress(OSError):  # it has ended: then the socket is at its end

@@ -98,7 +98,7 @@ class Confinement:
         `failures` is closed when all is done, so that later code cannot write to it.
         Raises SetupFailed; `failures` is then still open.
         """
-        self._offer_to_oom_killer()
+        self.offer_to_oom_killer()
         try:
             calls.take(plan)
         except OSError as error:
@@ -107,7 +107,7 @@ class Confinement:
             raise SetupFailed("parent: it has ended")
         os.close(failures)
 
-    def _offer_to_oom_killer(self) -> None:
+    def offer_to_oom_killer(self) -> None:
         """Short of memory, the kernel shall end an inferlet: never worker, hub or zygote for it.
 
         A courtesy, not a boundary: some containers do not let us.

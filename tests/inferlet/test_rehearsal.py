@@ -20,12 +20,14 @@ def run(monkeypatch):
 
 
 def test_the_rehearsed_program_runs_to_its_end(run):
-    said = rehearsal.rehearse(run, 2)
-    assert said == m.Returned('{"text": "go on", "more": "[1, 2.5, null, true]"}')
+    for _ in range(2):
+        assert rehearsal.play(run) == m.Returned(
+            '{"text": "go on", "more": "[1, 2.5, null, true]"}'
+        )
 
 
 def test_a_rehearsal_leaves_no_trace(run):
-    rehearsal.rehearse(run, 1)  # the SDK's own late imports
+    rehearsal.play(run)  # the SDK's own late imports
 
     def state():
         gc.collect()
@@ -37,6 +39,7 @@ def test_a_rehearsal_leaves_no_trace(run):
         )  # fmt: skip
 
     before = state()
-    rehearsal.rehearse(run, 3)
+    for _ in range(3):
+        rehearsal.play(run)
     assert state() == before
     assert not handles.is_installed()

@@ -29,7 +29,7 @@ def test_nothing_is_done_behind_a_step_that_fails():
 @pytest.mark.parametrize("tier", policy.TIERS)
 def test_every_step_that_fails_ends_the_confinement(tier, monkeypatch):
     """Each call in turn is replaced by one that fails."""
-    monkeypatch.setattr(linux.Confinement, "_offer_to_oom_killer", lambda self: None)
+    monkeypatch.setattr(linux.Confinement, "offer_to_oom_killer", lambda self: None)
     confinement = linux.Confinement(tier, policy.readable_paths([]))
     reader, writer = os.pipe()
     plan = confinement.plan(BOUNDS, {writer}, writer)
