@@ -19,6 +19,7 @@ MAX_FRAME = 128 << 20
 MAX_HUB_FRAME = 16 << 20  # the same for what the hub itself decodes
 MAX_LAUNCH_FRAME = 1 << 30  # to an inferlet: trusted, holds the attached files
 
+LONG_FRAME = 64 << 10  # bytes; what of shorter ones has come in part counts little
 _HEADER = struct.Struct("<IB")
 
 
@@ -33,6 +34,14 @@ class FrameReader:
     def __init__(self, max_frame: int = MAX_FRAME, max_hub_frame: int = MAX_HUB_FRAME) -> None:
         self._limits = {ENGINE: max_frame, HUB: min(max_frame, max_hub_frame)}
         self._buffer = bytearray()
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of the frame whose beginning is here, if it is a long one; else 0."""
+        if len(self._buffer) < _HEADER.size:
+            return 0
+        length, _ = _HEADER.unpack_from(self._buffer)
+        return length if length > LONG_FRAME else 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """(kind, body) of every frame that `data` completes. ProtocolError on an illegal header."""

@@ -61,6 +61,15 @@ def does_not_read(size: int) -> Ending:
     return Ending("LimitExceeded", message, KILLED)
 
 
+def stalls(seconds: float) -> Ending:
+    message = (
+        f"the process left a long command half sent for {seconds:.0f} s, and others waited for the "
+        "memory that the engine kept for it: code that computes long after such a command should "
+        "await in between"
+    )
+    return Ending("LimitExceeded", message, KILLED)
+
+
 def broke_protocol(reason: str) -> Ending:
     return Ending("ProtocolError", f"the process broke the protocol: {reason}", KILLED)
 

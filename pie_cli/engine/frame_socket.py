@@ -14,6 +14,7 @@ from ipc.errors import ProtocolError
 from ipc.types import Limits
 from pie_cli.engine import endings, quotas
 from pie_cli.engine.endings import Ending
+from pie_cli.engine.shares import STALL_SECONDS, Share
 
 
 Frames = list[tuple[int, bytes]]  # kind, body
@@ -30,13 +31,18 @@ class FrameSocket:
         on_fault: Callable[[Ending], None],
         frames_per_second: int = Limits().messages,
         speakers: quotas.Speakers | None = None,
+        share: Share | None = None,
     ) -> None:
         """`on_frames`: of one read. `on_room`: little is left to write. `on_fault`: the process
-        must end, and why. `speakers`: of all sockets of one loop."""
+        must end, and why. `speakers`: of all sockets of one loop. `share`: memory for what has
+        come in part, of all."""
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._on_frames, self._on_room, self._on_fault = on_frames, on_room, on_fault
         self._speakers = speakers or quotas.Speakers()
+        self._share = share or Share(quotas.MAX_UNFINISHED)
+        self._unfinished = 0  # bytes of the long frame that has come in part
+        self._waits_for_share = False
         self._reader = frames.FrameReader()
         self._budget = quotas.ReadBudget(frames_per_second, self._loop.time())
         self._read_size = quotas.FIRST_READ
@@ -73,7 +79,7 @@ class FrameSocket:
             self._on_fault(endings.does_not_read(unread))
 
     def hold(self, held: bool) -> None:
-        """Whether to leave unread what the process writes."""
+        """Whether to leave unread what the process writes, but for the rest of a long frame."""
         if held != self._held:
             self._held = held
             self._read_or_wait()
@@ -92,6 +98,7 @@ class FrameSocket:
         self._loop.remove_writer(self._sock)
         self._unwritten.clear()
         self._unwritten_size = 0
+        self._reader = frames.FrameReader()  # nobody waits until the last reference is gone
         self._sock.close()
 
     def _send(self, data: bytes | memoryview) -> int:
@@ -152,7 +159,25 @@ class FrameSocket:
             self._on_fault(endings.broke_protocol(str(fault)))
             return False
         self._spend(len(data), len(found), time.thread_time() - start)
+        if self._unfinished or self._reader.unfinished:
+            self._ask_for_share()
         return True
+
+    def _ask_for_share(self) -> None:
+        """A long frame is read further once there is memory for it."""
+        if self._finished:
+            return
+        self._unfinished = self._reader.unfinished
+        may = self._share.ask(self, self._unfinished, self._has_share, self._stalls)
+        self._waits_for_share = not may
+        self._read_or_wait()
+
+    def _has_share(self) -> None:
+        self._waits_for_share = False
+        self._read_or_wait()
+
+    def _stalls(self) -> None:
+        self._on_fault(endings.stalls(STALL_SECONDS))
 
     def _spend(self, num_bytes: int, num_frames: int, seconds: float) -> None:
         """Count what was read, and how long the work with it took; pause beyond a budget."""
@@ -172,6 +197,7 @@ class FrameSocket:
 
     def _finish_reading(self) -> None:
         self._finished = True
+        self._share.give(self)
         if self._pause:
             self._pause.cancel()
             self._pause = None
@@ -180,7 +206,8 @@ class FrameSocket:
     def _read_or_wait(self) -> None:
         if self._sock.fileno() < 0:
             return
-        if self._finished or self._held or self._pause:
+        is_held = self._held and not self._unfinished
+        if self._finished or is_held or self._pause or self._waits_for_share:
             self._loop.remove_reader(self._sock)
         else:
             self._loop.add_reader(self._sock, self._readable)

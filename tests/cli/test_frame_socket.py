@@ -10,14 +10,15 @@ import pytest
 
 from ipc import frames
 from ipc.types import MAX_RESULT_BYTES, Limits
-from pie_cli.engine import quotas
+from pie_cli.engine import quotas, shares
 from pie_cli.engine.frame_socket import FrameSocket
+from pie_cli.engine.shares import Share
 
 
 class Peer:
     """The inferlet's end, and what the hub's end reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share | None = None) -> None:
         ours, self.sock = socket.socketpair()
         ours.setblocking(False)
         self.sock.setblocking(False)
@@ -27,8 +28,8 @@ class Peer:
         self.speakers = quotas.Speakers()
         self.on_frames = lambda found: None
         self.hub = FrameSocket(
-            ours, self._frames, self._room, self._fault, speakers=self.speakers
-        )
+            ours, self._frames, self._room, self._fault, speakers=self.speakers, share=share
+        )  # fmt: skip
 
     def _frames(self, found: list[tuple[int, bytes]]) -> None:
         self.frames += found
@@ -245,3 +246,91 @@ def test_a_bucket_pays_back_at_its_rate():
 def test_the_largest_results_of_a_process_are_no_fault():
     with_cells = MAX_RESULT_BYTES + Limits().channels // 7  # a ring holds 7 cells or more
     assert with_cells < quotas.MAX_UNREAD
+
+
+LONG = 4 << 20  # bytes of a frame
+
+
+class Senders:
+    """Peers that have each begun a long frame, with room for two of them."""
+
+    def __init__(self, count: int) -> None:
+        self.share = Share(2 * LONG)
+        self.peers = [Peer(self.share) for _ in range(count)]
+        for peer in self.peers:
+            peer.sock.send(frames.pack(frames.ENGINE, bytes(LONG))[:1000])
+
+    def end(self) -> None:
+        for peer in self.peers:
+            peer.hub.close()
+            peer.sock.close()
+
+
+async def send_rest(peer: Peer) -> None:
+    await asyncio.get_running_loop().sock_sendall(peer.sock, bytes(LONG + 5 - 1000))
+
+
+def with_senders(test: Callable) -> Callable[[pytest.MonkeyPatch], None]:
+    def run_test(monkeypatch: pytest.MonkeyPatch) -> None:
+        async def run() -> None:
+            senders = Senders(6)
+            try:
+                async with asyncio.timeout(30):
+                    await test(senders, monkeypatch)
+            finally:
+                senders.end()
+
+        asyncio.run(run())
+
+    return run_test
+
+
+@with_senders
+async def test_long_frames_of_many_take_turns_and_all_arrive(senders, _):
+    """However large each may be, what has come of them in part is bounded."""
+    sending = [asyncio.create_task(send_rest(peer)) for peer in senders.peers]
+    await settle()
+    while not all(peer.frames for peer in senders.peers):
+        kept = sum(len(peer.hub._reader._buffer) for peer in senders.peers)
+        assert kept <= 2 * LONG + len(senders.peers) * quotas.MAX_READ
+        await asyncio.sleep(0)
+    await asyncio.gather(*sending)
+    assert senders.share.used == 0 and not any(peer.faults for peer in senders.peers)
+
+
+@with_senders
+async def test_short_frames_pass_beside_long_ones_that_wait(senders, _):
+    await settle()
+    peer = Peer(senders.share)
+    peer.sock.send(frames.pack(frames.HUB, b"x"))
+    await settle()
+    assert peer.frames == [(frames.HUB, b"x")]
+    peer.hub.close()
+
+
+@with_senders
+async def test_a_long_frame_that_is_never_finished_is_a_fault_once_others_wait(senders, monkeypatch):
+    monkeypatch.setattr(shares, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(shares, "LOOK_SECONDS", 0.02)
+    for peer in senders.peers[:2]:
+        peer.hub._on_fault = lambda ending, peer=peer: (peer._fault(ending), peer.hub.close())
+    sending = [asyncio.create_task(send_rest(peer)) for peer in senders.peers[2:]]
+    await asyncio.gather(*sending)
+    while not all(peer.frames for peer in senders.peers[2:]):
+        await asyncio.sleep(0.01)
+    assert all("half sent" in peer.faults[0] for peer in senders.peers[:2])
+    assert not any(peer.faults for peer in senders.peers[2:])
+
+
+@with_senders
+async def test_a_process_that_is_held_still_ends_its_long_frame(senders, _):
+    """Else one client that is behind would keep memory from all others."""
+    await settle()
+    first = senders.peers[0]
+    first.hub.hold(True)
+    await send_rest(first)
+    while not first.frames:
+        await asyncio.sleep(0)
+    first.sock.send(frames.pack(frames.HUB, b"x"))
+    await settle()
+    assert len(first.frames) == 1
