@@ -1,0 +1,141 @@
+"""Keys for clients on other machines, and the addresses at which an engine listens."""
+
+import os
+import socket
+import stat
+
+import pytest
+
+from pie_cli import addresses, config, keys, remote
+from pie_cli.usage import UsageError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIE_HOME", str(tmp_path / "home"))
+    for name in ("PIE_ENGINE", "PIE_KEY", "PIE_CLIENT"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "home"
+
+
+def saved(tmp_path, name="laptop"):
+    key, text = keys.new(name)
+    path = tmp_path / f"{name}.key"
+    keys.save(path, text)
+    return key, path
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_key_file_says_all_that_a_client_needs(tmp_path):
+    key, path = saved(tmp_path)
+    assert keys.read(path) == key
+    assert keys.known() == {key.public: "laptop"}
+
+
+def test_keys_are_for_this_user_alone(tmp_path, home):
+    _, path = saved(tmp_path)
+    assert mode(path) == 0o600 and mode(home / "keys") == 0o700
+    assert {mode(file) for file in (home / "keys").iterdir()} == {0o600}
+
+
+def test_the_secret_of_a_client_is_not_kept(tmp_path, home):
+    key, _ = saved(tmp_path)
+    assert all(key.secret not in file.read_text() for file in (home / "keys").iterdir())
+
+
+def test_all_keys_are_for_the_same_server(tmp_path):
+    first, second = saved(tmp_path)[0], saved(tmp_path, "phone")[0]
+    assert first.server == second.server and first.public != second.public
+    assert len(keys.server_secret()) == 40
+
+
+def test_a_name_is_given_once_and_again_after_it_was_taken_back(tmp_path):
+    keys.new("laptop")
+    with pytest.raises(UsageError, match="there is a key `laptop`"):
+        keys.new("laptop")
+    keys.remove("laptop")
+    keys.new("laptop")
+    with pytest.raises(UsageError, match="no key `phone`"):
+        keys.remove("phone")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../a", ".a", "a b", "a:b", "x" * 65, "a\n"])
+def test_a_name_is_no_path(name):
+    with pytest.raises(UsageError, match="cannot be a key's name"):
+        keys.new(name)
+
+
+def test_without_a_key_nothing_listens():
+    with pytest.raises(UsageError, match="needs a key") as caught:
+        keys.server_secret()
+    assert "pie key new" in caught.value.hint
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path):
+    _, path = saved(tmp_path)
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="others can read"):
+        keys.read(path)
+
+
+@pytest.mark.parametrize("text", ["", "x", "name = 1", "\xff", 'name = "a"\nserver = "b"'])
+def test_a_file_that_is_no_key_is_refused(tmp_path, text):
+    path = tmp_path / "x.key"
+    path.write_bytes(text.encode("latin-1"))
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match="is no key"):
+        keys.read(path)
+
+
+def test_a_damaged_pair_of_the_server_is_said_so(home):
+    keys.new("laptop")
+    (home / "keys" / "server.key").write_text("public = 1")
+    with pytest.raises(UsageError, match="is no pair of keys"):
+        keys.server_secret()
+
+
+def test_a_zeromq_without_encryption_is_said_so(monkeypatch):
+    monkeypatch.setattr("ipc.transport.has_keys", lambda: False)
+    with pytest.raises(UsageError, match="without CURVE"):
+        keys.new("laptop")
+
+
+# ---- addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "host"), [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("*", "0.0.0.0")]
+)
+def test_an_engine_listens_where_it_is_told_to(text, host):
+    listener = addresses.listen(f"tcp://{text}:0")
+    with socket.socket(fileno=listener.descriptor) as listening:
+        assert listener.address == f"tcp://{host}:{listening.getsockname()[1]}"
+        assert listener.is_open == (text == "*")
+        assert not os.get_inheritable(listener.descriptor)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7410", "127.0.0.1:7410", "tcp://127.0.0.1", "tcp://example.org:1", "tcp://:1", "ipc://x",
+     "tcp://127.0.0.1:65536", "tcp://127.0.0.1:-1", "tcp://*:*", "tcp://eth0:7410"],
+)  # fmt: skip
+def test_no_name_is_looked_up_to_listen(text):
+    with pytest.raises(UsageError, match="no address to listen at"):
+        addresses.listen(text)
+
+
+def test_the_address_of_an_engine_is_a_setting_and_a_flag(monkeypatch, tmp_path):
+    _, path = saved(tmp_path)
+    assert remote.chosen() is None
+    monkeypatch.setenv("PIE_ENGINE", "tcp://there:7410")
+    with pytest.raises(UsageError, match="the engine at tcp://there:7410 needs a key"):
+        remote.chosen()
+    monkeypatch.setenv("PIE_KEY", str(path))
+    assert remote.chosen().address == "tcp://there:7410"
+    assert remote.chosen(address="tcp://[::1]:1").address == "tcp://[::1]:1"
+    assert remote.chosen(address="local") is None
+    monkeypatch.setitem(config.FLAGS, "engine.address", "local")
+    assert remote.chosen() is None
