@@ -249,6 +249,7 @@ def main(arguments: list[str], import_root: str) -> None:
     gc.collect()
     gc.disable()
     packing.fill_holes()
+    packing.use_large_pages()
     gc.freeze()  # a full collection in a child would touch, and so copy, every shared page
     first = confinement.prepare_parent()
     with contextlib.suppress(OSError):  # it has ended: then the socket is at its end

@@ -128,3 +128,35 @@ def test_new_objects_lie_side_by_side_once_holes_are_filled():
     """
     command = [sys.executable, "-I", "-c", script, str(Path(__file__).resolve().parents[2])]
     subprocess.run(command, check=True, timeout=60)
+
+
+def test_own_memory_is_in_large_pages_where_the_kernel_does_it():
+    script = """if True:
+        import ctypes, mmap, sys
+        from pathlib import Path
+        sys.path.insert(0, sys.argv[1])
+        from pie_cli.engine import packing
+
+        def large():
+            text = Path("/proc/self/smaps_rollup").read_text()
+            return int(text.partition("AnonHugePages:")[2].split()[0]) << 10
+
+        def filled():
+            memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            memory.write(bytes(range(256)) * (1 << 16))
+            return memory
+
+        trial = filled()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(trial))
+        libc = ctypes.CDLL(None)
+        libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+        does = libc.madvise(address, len(trial), 25) == 0
+        memory, before = filled(), large()
+        packing.use_large_pages()
+        gained = large() - before
+        print(does, gained)
+        assert memory[:] == trial[:] == bytes(range(256)) * (1 << 16)
+        assert gained >= 8 << 20 if does else gained >= 0, (does, gained)
+    """
+    command = [sys.executable, "-I", "-c", script, str(Path(__file__).resolve().parents[2])]
+    subprocess.run(command, check=True, timeout=60)
