@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferlet import formats
+from inferlet import chat, formats
 from inferlet.errors import InferletError
 from inferlet.runtime import handles
 from inferlet.runtime.app import App, to_json
@@ -23,7 +23,8 @@ from inferlet.runtime.source import at
 from inferlet.runtime.stdio import OutputStream
 from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.runtime.wire import Wire
-from inferlet.testing.harness import Client, Hub
+from inferlet.testing.ending_model import EndingModel
+from inferlet.testing.harness import Client, Hub, byte_vocabulary
 from ipc import codec
 from ipc import messages as m
 from ipc.eta.check import check
@@ -133,10 +134,13 @@ class _Check:
             setattr(sys, name, OutputStream(name, emit, self._outbox.flush_text))
         self._app = _App(launch)
         client = Client([SAMPLE], later_files=[SAMPLE.encode()])
-        hub = Hub(client, peers=_Everybody(), **_model(launch))
+        facts = _model(launch)
+        model = EndingModel(facts["info"]["output_vocab_size"], facts["vocabulary"])
+        hub = Hub(client, model, peers=_Everybody(), **facts)
         hub.runtime.conversation.files = _Files(launch.files, self._app.input.missing)
         hub.runtime.on_bind = lambda bound: self._say("pass", describe(bound))
         handles.install(hub.runtime)
+        model.prefer(chat.stop_tokens())
         try:
             with hub.failing_with_the_engine():
                 main = self._app._load()
@@ -173,7 +177,9 @@ class _Check:
 def _model(launch: m.Launch) -> dict[str, Any]:
     """Vocabulary and facts for the fake engine."""
     if _vocabulary is None:
-        return {}
+        bytes_alone = byte_vocabulary()
+        size = bytes_alone.tokenizer.get_vocab_size()
+        return {"vocabulary": bytes_alone, "info": {"output_vocab_size": size}}
     names = ("name", "architecture", "layers", "context_length", "dtype", "outputs")
     info = {name: getattr(launch.model, name) for name in names}
     size = max(launch.model.output_vocab_size, _vocabulary.tokenizer.get_vocab_size())

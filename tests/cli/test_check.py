@@ -9,6 +9,7 @@ import pytest
 from pie_cli import app_trace
 from pie_cli.app_trace import trace_app
 from pie_cli.inspect import dot_lines, end_of
+from tests.cli.conftest import ROOT
 
 PASS = """
 from inferlet import *
@@ -168,7 +169,34 @@ def test_identities_of_an_app_do_not_depend_on_its_input(engine):
     assert identities(1) == identities(2) != []
 
 
-def test_the_repositorys_own_inferlets_have_no_fault(engine):
-    for path in ("chat", "completion", "sample", "summarize"):
-        done: subprocess.CompletedProcess = engine.pie("check", f"inferlets/{path}.py")
-        assert (done.returncode, "no fault" in done.stdout) == (0, True), done.stderr
+OWN = sorted(path.stem for path in (ROOT / "inferlets").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_repositorys_own_inferlets_have_no_fault(engine, name):
+    done: subprocess.CompletedProcess = engine.pie("check", f"inferlets/{name}.py")
+    assert (done.returncode, "no fault" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("schema", ["{'type': 'integer'}", "{'type': 'array'}", "{'type': 'string'}", "{}"])
+def test_what_a_grammar_forces_comes_to_an_end(app, schema):
+    """However long a random model would go on with digits, blanks and brackets."""
+    source = f"""
+import json
+from inferlet import *
+async def main(input):
+    matcher = Matcher(Grammar.from_json_schema({schema}))
+    ws, pipe, ids = WorkingSet(), Pipeline(), []
+    while not matcher.is_terminated() and len(ids) < 100:
+        fwd = ForwardPass()
+        fwd.embed(ids[-1:] or [1])
+        fwd.state([ws], StateGeometry.folding())
+        mask = Channel.from_(matcher.mask(), dtype.u32)
+        t = fwd.epilogue(lambda: masked_argmax(intrinsics.output(0, "logits"), mask.take()))
+        pipe.submit(fwd)
+        ids.append(await t)
+        matcher.accept_tokens(ids[-1:])
+    json.loads(model.decode([t for t in ids if t not in chat.stop_tokens()]))
+"""
+    report = trace_app(app(source), {}, {})
+    assert (report.fault, report.is_over) == (None, True), report.traceback
