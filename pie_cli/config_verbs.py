@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -146,5 +147,10 @@ def write(text: str, setting: str, wanted: Any) -> None:
         raise UsageError(f"`{setting}` cannot be edited in `{path}`", "edit the file by hand")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as failure:
+        with suppress(OSError):
+            part.unlink()
+        raise OSError(failure.errno, failure.strerror, str(path)) from None

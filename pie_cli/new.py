@@ -107,7 +107,6 @@ def new(
     app, test = path.with_name(f"{stem}.py"), path.with_name(f"test_{stem}.py")
     if there := [file for file in (app, test) if file.exists()]:
         raise UsageError(f"`{there[0]}` exists already", "choose another name, or move it away")
-    app.parent.mkdir(parents=True, exist_ok=True)
     _write(app, APP.replace("NAME", stem))
     _write(test, TEST.replace("NAME", stem))
     print(app)
@@ -119,5 +118,14 @@ def new(
 
 
 def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:  # "x": nothing is ever overwritten
-        file.write(text)
+    """All of the file or nothing. Raises UsageError."""
+    made = False
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:  # "x": nothing is ever overwritten
+            made = True
+            file.write(text)
+    except OSError as error:
+        if made:
+            path.unlink(missing_ok=True)
+        raise UsageError(f"cannot write `{path}`: {error.strerror}") from None

@@ -1,6 +1,12 @@
 """Files of an engine that are something else: exit 3, and which path it is."""
 
+import resource
+import subprocess
+import sys
+
 import pytest
+
+from tests.cli.conftest import ROOT, SECONDS
 
 HELLO = "inferlets/hello.py"
 
@@ -23,3 +29,34 @@ def test_settings_that_are_a_folder_are_exit_2_and_named(own_engine):
     done = own_engine.pie("run", HELLO)
     assert done.returncode == 2
     assert f"cannot read `{path}`: Is a directory" in done.stderr
+
+
+def with_no_room(engine, *words: object) -> subprocess.CompletedProcess:
+    """`pie WORDS…` where no file may grow."""
+    no_room = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # noqa: E731
+    return subprocess.run(
+        [sys.executable, "-m", "pie_cli", *map(str, words)], cwd=ROOT, env=engine.environment,
+        text=True, capture_output=True, timeout=SECONDS, preexec_fn=no_room,  # noqa: PLW1509
+    )  # fmt: skip
+
+
+def test_settings_that_find_no_room_are_named_and_leave_nothing_behind(own_engine):
+    before = set(own_engine.home.iterdir())
+    done = with_no_room(own_engine, "config", "set", "run.model", "mine")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"cannot use `{own_engine.home / 'config.toml'}`: File too large" in done.stderr
+    assert set(own_engine.home.iterdir()) == before
+
+
+def test_a_new_app_that_finds_no_room_is_named_and_leaves_nothing_behind(own_engine, tmp_path):
+    done = with_no_room(own_engine, "new", tmp_path / "my_app")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: cannot write `{tmp_path / 'my_app.py'}`: File too large\n"
+    assert not (tmp_path / "my_app.py").exists()
+
+
+def test_a_new_app_where_none_can_be_made_is_exit_2(own_engine):
+    done = own_engine.pie("new", "/proc/my_app")
+    assert (done.returncode, done.stderr) == (
+        2, "error: cannot write `/proc/my_app.py`: No such file or directory\n",
+    )  # fmt: skip
