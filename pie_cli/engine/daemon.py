@@ -21,6 +21,7 @@ from pie_cli.engine.journal import Journal
 from pie_cli.engine.options import HubOptions
 from pie_cli.engine.parts import EngineEnd
 from pie_cli.engine.worker_process import WorkerOptions
+from pie_cli.sandbox import policy, scheduling
 
 LOCK_SECONDS = 20.0  # that a leaving engine may take
 FAILED = 3
@@ -47,6 +48,7 @@ def take_lock(folder: settings.EngineFolder) -> int | None:
 async def serve(options: HubOptions, folder: settings.EngineFolder, ready: OnReady) -> EngineEnd:
     """Run the engine until it leaves. The caller holds the lock."""
     journal = Journal(options.log_path)
+    scheduling.ask_for_slices(policy.HUB_SLICE, inherited=False)  # worker and zygote: their own
     hub = Hub(options, journal, ready)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 from pie_cli.engine import control, packing
-from pie_cli.sandbox import calls, linux, policy
+from pie_cli.sandbox import calls, linux, policy, scheduling
 
 DEFAULT_ENTRY = "inferlet.runtime.launch:run"
 SETUP_FAILED = 70  # exit code of a child that could not be confined
@@ -246,6 +246,7 @@ def main(arguments: list[str], import_root: str) -> None:
     confinement = linux.Confinement(options.tier, policy.readable_paths(package_folders()))
     check_single_threaded()
     os.nice(policy.NICENESS)
+    scheduling.ask_for_slices(policy.SLICE, inherited=True)
     gc.collect()
     gc.disable()
     packing.fill_holes()

@@ -129,6 +129,9 @@ _TOP_FOLDERS = frozenset(f"/{name}" for name in "bin etc home lib opt proc sys t
 # Limits
 
 NICENESS = 5  # of zygote and inferlets: the worker's threads come first
+# Nanoseconds that each may compute at a time where others wait. The kernel's own are 1.4 ms and more:
+# with short ones a process that wakes runs at once, beside those that compute without end.
+SLICE, HUB_SLICE = 500_000, 100_000
 OOM_SCORE = 500  # of inferlets, of 1,000: as if each used half of the machine's memory already
 
 

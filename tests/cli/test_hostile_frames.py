@@ -14,8 +14,10 @@ import zmq
 
 from ipc import client as c
 from pie_cli.engine.reports import resident_bytes
+from pie_cli.sandbox import policy
 from tests.cli.conftest import Engine, end_engine, make_home, wait_until
 from tests.cli.hub_client import HubClient
+from tests.sandbox.slices import slice_of
 
 MEMORY = 64 << 20  # bytes by which the hub may grow during an attack
 ECHO = """
@@ -173,6 +175,17 @@ await asyncio.sleep(600)
     talk(client, "echo", 30)
     assert set(floods) <= set(client.rows()), "they are at it"
     flooding.close()
+
+
+def test_hub_and_inferlets_ask_for_short_slices_and_the_worker_does_not(client, attacked: Engine):
+    """A process that computes without end holds up nobody who wakes."""
+    if not slice_of(0):
+        pytest.skip("this kernel does not know of slices")
+    client.say(c.AskFacts(1))
+    facts = client.wait(c.Facts)
+    assert slice_of(facts.pid) == policy.HUB_SLICE
+    assert slice_of(facts.zygote_pid) == policy.SLICE
+    assert slice_of(facts.worker_pid) == slice_of(0)
 
 
 def test_that_an_app_asks_for_messages_is_told_once(client: HubClient):

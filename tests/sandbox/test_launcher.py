@@ -12,6 +12,7 @@ from pie_cli.engine import zygote
 from pie_cli.engine.launcher import Launcher, LaunchError, Limits
 from pie_cli.sandbox import policy
 from tests.sandbox.conftest import BEST_TIER, SMALL, TIMEOUT, Arena, Open
+from tests.sandbox.slices import slice_of
 
 
 async def gone(pid: int) -> bool:
@@ -220,6 +221,20 @@ def test_inferlets_give_way_to_the_worker(each_tier: Arena):
     expected = min(own + policy.NICENESS, 19), policy.OOM_SCORE
     assert each_tier.run(scenario()) == expected
     assert oom_score(each_tier.launcher.zygote_pid) == oom_score(os.getpid())
+
+
+def test_inferlets_ask_for_short_slices_of_the_processors(each_tier: Arena):
+    async def scenario():
+        (sleeper,) = await start_sleepers(each_tier, 1)
+        found = slice_of(sleeper.pid)
+        each_tier.launcher.kill(sleeper.launch_id)
+        await each_tier.finish(sleeper)
+        return found
+
+    if not slice_of(0):
+        pytest.skip("this kernel does not know of slices")
+    assert each_tier.run(scenario()) == policy.SLICE
+    assert slice_of(os.getpid()) not in (policy.SLICE, policy.HUB_SLICE), "the launcher's own"
 
 
 def oom_score(pid: int) -> int:
