@@ -36,7 +36,8 @@ class Pipeline:
     async def run_ahead(self, fwd: ForwardPass, budget: int, on_token: Callable[..., Any]) -> int:
         """Fires `fwd` up to `budget` times, several in flight, and calls `on_token` once for each
         in order. Stops exactly after the fire for which it returns False. Gives the number of
-        calls."""
+        calls. No fire comes while `on_token` waits: to wait there for a later one is an
+        InferletError."""
         self._state.check_open("run_ahead", PipelineClosed)
         _pass(fwd, "run_ahead")
         if not callable(on_token):

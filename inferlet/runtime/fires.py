@@ -228,13 +228,16 @@ class PipelineState:
 
     def fills_later(self) -> InferletError | None:
         """Why `on_token` cannot wait for what the run's next fires make; None to anybody else."""
-        if self.run is None or not self.run.waits_for_caller:
-            return None
+        return self.too_late() if self.run and self.run.waits_for_caller else None
+
+    def too_late(self) -> InferletError:
+        """`on_token` waits for a fire that comes after it has returned."""
         return InferletError(
             with_hint(
                 f"`on_token` of a run on the pipeline (made at {at(self.line)}) waits for a later "
                 "fire of that run, which is delivered only once `on_token` has returned",
-                "await what this fire made, once, or await it in a task of its own",
+                "await what this fire made, once, or await it in a task of its own, and await that "
+                "task after the run",
             )
         )
 

@@ -67,6 +67,10 @@ class Results:
 
     # ---- waiting
 
+    @property
+    def waiting(self) -> list[asyncio.Future]:
+        return self._mailbox.waiting
+
     def wake(self) -> None:
         """A fire has settled, or nothing more will come."""
         self._mailbox.wake()

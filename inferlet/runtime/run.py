@@ -8,7 +8,7 @@ fires  [0, delivered)        handed to `on_token`: all local state is as after t
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from inferlet.runtime.fires import (
 )
 from inferlet.runtime.ledger import Ledger, accept_channels, num_possible
 from inferlet.runtime.placing import Host, check_memory, staged_end, steps
+from inferlet.runtime.standstill import waits_only_for
 from ipc import messages as m
 from ipc.errors import Failure
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from inferlet.forward import ForwardPass
 
 OnToken = Callable[..., Any]
+STANDSTILL_SECONDS = 1.0  # after which an `on_token` that waits is looked at
 MAX_BUDGET = 1 << 40  # so that sequence numbers never come near 2^63
 
 
@@ -53,6 +55,7 @@ class Run:
         self._failure: Failure | None = None  # of the fire after all that arrived
         self._wake: asyncio.Future | None = None
         self._in_on_token: asyncio.Task | None = None  # the run's own task, while it is there
+        self._timer: asyncio.TimerHandle | None = None  # while `on_token` waits
         # A `set` in mid-run undoes what is in flight and starts again: these count from there.
         self._first_seq = self._start = self._granted = 0
         self._has_started = False
@@ -85,9 +88,31 @@ class Run:
         self._in_on_token = asyncio.current_task()
         try:
             answer = on_token(*arguments)
-            return await answer if inspect.isawaitable(answer) else answer
+            return await self._watched(answer) if inspect.isawaitable(answer) else answer
         finally:
             self._in_on_token = None
+
+    async def _watched(self, answer: Awaitable[Any]) -> Any:
+        """An `on_token` that waits: for a task that waits for the run, it would do so for ever."""
+        self._watch()
+        try:
+            return await answer
+        finally:
+            self._timer.cancel()
+
+    def _watch(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(STANDSTILL_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """What waits for a later fire of this run fails if `on_token` waits for nothing else."""
+        channels = [c for c, effect in self.bound.effects.items() if effect.appends]
+        waiting = [future for channel in channels for future in channel._inbox.waiting]
+        waiting += self.bound.results.waiting if self.bound.results else []
+        if waits_only_for(self._in_on_token, set(waiting)):
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(self.pipeline.too_late())
+        self._watch()
 
     def _begin(self) -> None:
         """The engine's run starts at the fire after the last delivered one, once it can fire."""

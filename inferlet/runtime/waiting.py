@@ -39,6 +39,11 @@ class Mailbox(Generic[T]):
     def is_awaited(self) -> bool:
         return bool(self._waiters)
 
+    @property
+    def waiting(self) -> list[asyncio.Future]:
+        """What those wait for who can take nothing now."""
+        return [] if self.is_ready else [waiter.future for waiter in self._waiters]
+
     def add(self, item: T) -> None:
         self.items.append(item)
         self.wake()

@@ -18,6 +18,7 @@ from inferlet import (
     intrinsics,
     reduce_argmax,
 )
+from inferlet.runtime import run
 from ipc import messages as m
 from ipc.errors import ErrorCode, Failure
 from tests.inferlet.support import appending, count_up, greedy, on_engine, putting, sent, settle
@@ -76,6 +77,88 @@ async def test_a_task_made_by_on_token_may_await_later_fires(hub):
     assert await asyncio.gather(*tasks[:4]) == [1, 2, 3, 4]
     for extra in await asyncio.gather(*tasks[4:], return_exceptions=True):
         assert isinstance(extra, InferletError)
+
+
+async def await_task(task):
+    await task
+
+
+async def await_with_others(task):
+    await asyncio.gather(task, asyncio.sleep(0))
+
+
+async def await_in_a_group(task):
+    async def pass_on():
+        await task
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pass_on())
+
+
+async def await_by_wait(task):
+    await asyncio.wait([task])
+    task.result()
+
+
+async def await_with_a_timeout(task):
+    await asyncio.wait_for(task, 60)
+
+
+WAYS = (await_task, await_with_others, await_in_a_group, await_by_wait, await_with_a_timeout)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", ["channel", "result"])
+def test_on_token_that_awaits_a_task_that_waits_for_the_run_fails(monkeypatch, way, what):
+    monkeypatch.setattr(run, "STANDSTILL_SECONDS", 0.01)
+
+    @on_engine(count_up)
+    async def test(hub):
+        ws, pipe, tok, out = WorkingSet(), Pipeline(), Channel.from_([0]), Channel((), dtype.i32)
+        dec, result = decoding(ws, tok, out.capacity(4))
+
+        async def take_two():
+            for _ in range(2):
+                await (result if what == "result" else out.take())
+
+        async def on_token(*_):
+            await way(asyncio.ensure_future(take_two()))
+
+        with pytest.raises((InferletError, ExceptionGroup)) as raised:
+            await asyncio.wait_for(pipe.run_ahead(dec, 4, on_token), 20)
+        error = raised.value
+        if isinstance(error, ExceptionGroup):
+            (error,) = error.exceptions
+        assert "waits for a later fire of that run" in str(error)
+        assert ws.folded() == 1
+
+    test()
+
+
+def test_on_token_may_await_a_task_that_waits_for_the_run_and_for_something_else(monkeypatch):
+    """Whoever gives that goes on: what waits for the run is not touched."""
+    monkeypatch.setattr(run, "STANDSTILL_SECONDS", 0.005)
+
+    @on_engine(count_up)
+    async def test(hub):
+        ws, pipe, tok, out = WorkingSet(), Pipeline(), Channel.from_([0]), Channel((), dtype.i32)
+        dec, _ = decoding(ws, tok, out.capacity(4))
+        taking, done = [], asyncio.Event()
+
+        async def take():
+            return [int(await out.take()) for _ in range(3)]
+
+        async def on_token(t):
+            if not taking:
+                taking.append(asyncio.ensure_future(take()))
+                asyncio.get_running_loop().call_later(0.05, done.set)
+                await asyncio.wait([taking[0], asyncio.ensure_future(done.wait())],
+                                   return_when=asyncio.FIRST_COMPLETED)
+
+        assert await pipe.run_ahead(dec, 3, on_token) == 3
+        assert await taking[0] == [1, 2, 3]
+
+    test()
 
 
 @on_engine(count_up)
