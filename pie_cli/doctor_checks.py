@@ -107,9 +107,14 @@ def sandbox() -> Found:
 def home() -> Found:
     """PIE_HOME: that it can be written, and how much room is there."""
     folder = settings.home()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b"x")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        hint = "set `PIE_HOME` to a folder that you may write, on a disk with room"
+        yield "fault", f"cannot write `{folder}`: {error.strerror}", hint
+        return
     settings.make_private(settings.run_folder())
     text = f"{folder}, sockets in {settings.run_folder()}"
     free = shutil.disk_usage(folder).free

@@ -53,7 +53,9 @@ def test_a_bad_setting_is_a_fault_and_the_rest_is_still_checked(clean_environmen
 def test_a_home_that_is_a_file_is_a_fault(clean_environment, capsys, monkeypatch):
     (clean_environment / "file").touch()
     monkeypatch.setenv("PIE_HOME", str(clean_environment / "file"))
-    assert "home" in {each["check"] for each in faults(capsys)}
+    [bad] = [each for each in faults(capsys) if each["check"] == "home"]
+    assert bad["text"] == f"cannot write `{clean_environment / 'file'}`: File exists"
+    assert bad["hint"] == "set `PIE_HOME` to a folder that you may write, on a disk with room"
 
 
 def test_a_damaged_default_is_a_fault(clean_environment, capsys):
