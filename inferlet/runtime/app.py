@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from inferlet.errors import InferletError, with_hint
@@ -89,6 +89,8 @@ class App:
 
     def _arguments(self, main: Callable[..., Any]) -> tuple[Any, ...]:
         """The input, unless `main` takes nothing."""
+        if _takes_one(main):
+            return (json.loads(self._launch.input),)
         try:
             parameters = inspect.signature(main).parameters.values()
         except (TypeError, ValueError):
@@ -141,6 +143,15 @@ def _importer() -> str:
     while frame.f_back is not None and frame.f_code.co_filename in _MACHINERY:
         frame = frame.f_back
     return frame.f_code.co_filename
+
+
+def _takes_one(main: Callable[..., Any]) -> bool:
+    """Whether it is written as most are: `inspect` would take a tenth of a launch to say so."""
+    if type(main) is not FunctionType or main.__dict__:  # wrapped, or with a signature of its own
+        return False
+    code = main.__code__
+    has_stars = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return code.co_argcount == 1 and not code.co_kwonlyargcount and not has_stars
 
 
 def _path_of(name: str, modules: dict[str, str]) -> str:

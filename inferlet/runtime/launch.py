@@ -45,7 +45,8 @@ def rehearse() -> None:
 
 def run(fd: int) -> None:
     """The life of one inferlet: from the Launch on `fd` to its last word. Never raises."""
-    with asyncio.Runner() as runner:
+    # Named, the loop is made at once: no policy is asked, and none is told.
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         process = _Process(fd)
         try:
             runner.run(process.live())

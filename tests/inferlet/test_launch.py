@@ -74,7 +74,7 @@ class Launched:
     def until(self, *kinds):
         """Serves the child until it has sent a message of one of these kinds."""
         while True:
-            assert select.select([self.socket], [], [], 30)[0], "the child is silent"
+            assert select.select([self.socket], [], [], 240)[0], "the child is silent"
             data = self.socket.recv(1 << 16)
             assert data, "the child is gone without a last word"
             found = None
@@ -153,6 +153,14 @@ def test_streaming_chat_talks_to_the_client(start):
         ("main = lambda *a: len(a)", 1),
         ("def main(*, a=1): return a", 1),
         ("def main(input, other=2): return other", 2),
+        ("def main(input, /): return input", {"x": 5}),
+        ("def main(input=None): return input", {"x": 5}),
+        ("def main(input, *more, **named): return [input, more, named]", [{"x": 5}, [], {}]),
+        (
+            "import functools\ndef none(): pass\n@functools.wraps(none)\n"
+            "def main(a=1): return a",
+            1,
+        ),
         ("from inferlet import *\ndef main(): return model.decode([104, 105])", "hi"),
         (
             "from inferlet import *\nX = Channel([1], dtype.i32)\ndef main(): return X.name",
