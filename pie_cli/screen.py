@@ -188,8 +188,8 @@ class DetachedScreen(PlainScreen):
 class EventScreen:
     """For programs: every event is a JSON object on a line of stdout. Errors are on stderr too."""
 
-    def __init__(self) -> None:
-        self._errors = PlainScreen(Style())
+    def __init__(self, several: bool = False) -> None:
+        self._errors = PlainScreen(Style(several=several))
 
     def starting(self, model: str) -> None:
         self._errors.starting(model)
@@ -256,7 +256,7 @@ def make_screen(options: Namespace) -> Screen:
     sys.stdout.reconfigure(errors="replace")  # a character that cannot be printed ends nothing
     sys.stderr.reconfigure(errors="replace")
     if options.events:
-        return EventScreen()
+        return EventScreen(several=(options.copies or 1) > 1)
     if options.detach:
         return DetachedScreen()
     several = options.copies is not None

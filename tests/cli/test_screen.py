@@ -95,6 +95,12 @@ def test_launches_in_the_queue_may_be_detached_listed_and_killed(own_engine):
     assert own_engine.processes() == []
 
 
+def test_errors_of_copies_are_named_beside_events_too(capsys):
+    shown = screen(events=True, copies=2)
+    shown.failed(c.Error("b-2", 0.0, "ValueError", "one", "", 1))
+    assert capsys.readouterr().err == "error: b-2: ValueError: one\n"
+
+
 @pytest.mark.parametrize("room", [3, 10, 20, 30, 39, 79])
 def test_a_bar_fits_on_one_line_of_any_terminal(room):
     shown = [bar(fraction, "reading weights", room) for fraction in (0.0, 0.5, 1.0)]
