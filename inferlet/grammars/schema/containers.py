@@ -156,7 +156,7 @@ def _not_contains(expander: "Expander", place: Place) -> Union:
 # ---- objects
 
 
-def _map(place: Place, keyword: str) -> dict[str, Any]:
+def map_of(place: Place, keyword: str) -> dict[str, Any]:
     found = place.value.get(keyword, {})
     if not isinstance(found, dict):
         raise refuse(place, keyword, "must be an object of schemas")
@@ -179,11 +179,11 @@ def object_limits(expander: "Expander", place: Place) -> Object | None:
     layer = Layer(
         tuple(
             (name, _need(_at(expander, place, "properties", name)))
-            for name in _map(place, "properties")
+            for name in map_of(place, "properties")
         ),
         tuple(
             (pattern, _need(_at(expander, place, "patternProperties", pattern)))
-            for pattern in _map(place, "patternProperties")
+            for pattern in map_of(place, "patternProperties")
         ),
         _need(_at(expander, place, others)) if others else ANYTHING,
         is_listing="properties" in value,
@@ -204,7 +204,7 @@ def not_object(expander: "Expander", place: Place, keyword: str) -> Union:
     if keyword == "properties":
         return [
             Object((Layer(((name, _need(_at(expander, place, keyword, name), False)),)),), (name,))
-            for name in _map(place, keyword)
+            for name in map_of(place, keyword)
         ]
     if keyword == "minProperties":
         limit = limits.count(place, keyword)
@@ -224,7 +224,7 @@ def _some_wrong(expander: "Expander", place: Place, keyword: str) -> list[Some]:
                 limits.pattern_of(place, keyword, pattern),
                 _need(_at(expander, place, keyword, pattern), False),
             )
-            for pattern in _map(place, keyword)
+            for pattern in map_of(place, keyword)
         ]
     if keyword == "propertyNames":
         wrong = expander.union_of(_need(_at(expander, place, keyword), False))
@@ -234,8 +234,8 @@ def _some_wrong(expander: "Expander", place: Place, keyword: str) -> list[Some]:
         "additionalProperties" in place.value or not _unevaluated(place, keyword)
     ):
         return []
-    patterns = [limits.search(pattern) for pattern in _map(place, "patternProperties")]
-    names = others_than(list(_map(place, "properties")), patterns)
+    patterns = [limits.search(pattern) for pattern in map_of(place, "patternProperties")]
+    names = others_than(list(map_of(place, "properties")), patterns)
     return [Some(names, _need(_at(expander, place, keyword), False))]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferlet.errors import GrammarError
-from inferlet.grammars.schema import asserts, keywords, members, shapes, unevaluated
+from inferlet.grammars.schema import asserts, containers, keywords, members, shapes, unevaluated
 from inferlet.grammars.schema.document import Document, Place, refuse, shown
 from inferlet.grammars.schema.emptiness import Emptiness
 from inferlet.grammars.schema.limits import simplified
@@ -13,11 +13,14 @@ from inferlet.grammars.schema.shapes import EVERYTHING, Need, Term, Union
 MAX_SHAPES = 1500
 MAX_STEPS = 200_000
 MANY = 24  # shapes
+MAX_ABSORBED = 4000
 # Marks a schema that tests and does not describe. Not a keyword: no document can hold it unseen.
 QUIET = "\0quiet"
 _NO_OBJECT = {"type": ["null", "boolean", "number", "string", "array"]}
 _PLAIN = keywords.ANNOTATIONS | {"type"}
-_REWRITTEN = frozenset(("if", "dependencies", "dependentRequired", "dependentSchemas"))
+_REWRITTEN = frozenset(
+    ("if", "dependencies", "dependentRequired", "dependentSchemas", "strictProperties")
+)
 
 
 class Expander:
@@ -72,20 +75,30 @@ class Expander:
 
     def meet(self, one: Union, other: Union, place: Place) -> Union:
         """Values in both unions."""
+        if len(one) * len(other) > MAX_SHAPES:
+            one, other = self._few(one), self._few(other)
         found: dict[shapes.Shape, None] = {}
         self._steps += len(one) * len(other)
+        if self._steps > MAX_STEPS:
+            raise self._too_many(place)
         for first in one:
             for second in other:
                 both = shapes.intersect(first, second)
                 both = both and simplified(both)
                 if both is not None:
                     found[both] = None
-        if len(found) > MAX_SHAPES or self._steps > MAX_STEPS:
-            raise GrammarError(
-                f"schema at `{shown(place)}`: its combinations have over {MAX_SHAPES} cases\n\n"
-                "hint: use fewer `anyOf`, `oneOf`, `if` and `dependentRequired` together"
-            )
+        if len(one) > 1 and len(other) > 1:
+            found = dict.fromkeys(self._few(list(found)))
+        if len(found) > MAX_SHAPES:
+            raise self._too_many(place)
         return list(found)
+
+    @staticmethod
+    def _too_many(place: Place) -> GrammarError:
+        return GrammarError(
+            f"schema at `{shown(place)}`: its combinations have over {MAX_SHAPES} cases\n\n"
+            "hint: use fewer `anyOf`, `oneOf`, `if` and `dependentRequired` together"
+        )
 
     def _positive(self, place: Place) -> Union:
         found: Union | None = None
@@ -126,7 +139,7 @@ class Expander:
         """A draft says of itself that unknown words assert nothing; without one, nobody does."""
         if word in keywords.REFUSED:
             raise refuse(place, word, "is not supported")
-        if keywords.is_note(word) or self.document.holds_target(place, word):
+        if keywords.is_note(word, place.value[word]) or self.document.holds_target(place, word):
             return
         if meant := keywords.meant(word):
             raise refuse(place, word, "is no keyword", f"write `{meant}`")
@@ -210,7 +223,7 @@ class Expander:
             ]
             for rival in rivals:
                 if sign:
-                    own = self._few(self.meet(own, self._without(place, rival), place))
+                    own = self.meet(own, self._without(place, rival), place)
                 else:
                     both = self.meet(own, self.expand((rival, True)), place)
                     found.update(dict.fromkeys(both))
@@ -231,10 +244,12 @@ class Expander:
                 )  # fmt: skip
 
     def _few(self, union: Union) -> Union:
-        """Many shapes are often mostly empty ones, which would be multiplied further."""
+        """Many shapes are often empty ones or parts of others, which would be multiplied further."""
         if len(union) <= MANY:
             return union
-        return [shape for shape in union if not self.emptiness.of_shape(shape)]
+        union = [shape for shape in union if not self.emptiness.of_shape(shape)]
+        self._steps += len(union)
+        return shapes.absorbed(union) if len(union) <= MAX_ABSORBED else union
 
     def _without(self, place: Place, rival: Place) -> Union:
         try:
@@ -259,6 +274,8 @@ class Expander:
         if keyword == "if":
             no = {"allOf": [{"not": value}, place.value.get("else", True)]}
             return {"anyOf": [{"allOf": [{QUIET: value}, place.value.get("then", True)]}, no]}
+        if keyword == "strictProperties":
+            return _strict(place)
         if not isinstance(value, dict):
             raise refuse(place, keyword, "must be an object")
         rules = []
@@ -272,6 +289,20 @@ class Expander:
                 {"anyOf": [_NO_OBJECT, {"not": {"required": [name]}}, {"allOf": [given, then]}]}
             )
         return {"allOf": rules} if rules else {}
+
+
+def _strict(place: Place) -> dict:
+    """Members of all listed names, and no others."""
+    if not isinstance(place.value["strictProperties"], bool):
+        raise refuse(place, "strictProperties", "must be a boolean")
+    if not place.value["strictProperties"]:
+        return {}
+    listed, patterns = (
+        dict.fromkeys(containers.map_of(place, word), True)
+        for word in ("properties", "patternProperties")
+    )
+    return {"properties": listed, "patternProperties": patterns, "required": list(listed),
+            "additionalProperties": False}  # fmt: skip
 
 
 def _plain(value: dict) -> Union | None:

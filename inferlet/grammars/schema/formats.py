@@ -56,23 +56,41 @@ _LABEL = (
 )
 _HOSTNAME = rf"{_LABEL}(?:\.{_LABEL})*"
 _ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_EMAIL = rf"{_ATEXT}(?:\.{_ATEXT})*@(?:{_HOSTNAME}|\[{_IPV4}\]|\[IPv6:{_IPV6}\])"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_EMAIL = rf"(?:{_ATEXT}(?:\.{_ATEXT})*|{_QUOTED})@(?:{_HOSTNAME}|\[{_IPV4}\]|\[IPv6:{_IPV6}\])"
 
 _PERCENT = r"%[0-9A-Fa-f]{2}"
-_UNRESERVED = r"A-Za-z0-9._~!$&'()*+,;=\-"
-_PCHAR = rf"(?:[{_UNRESERVED}:@]|{_PERCENT})"
-_SEGMENTS = rf"(?:/{_PCHAR}*)*"
-_AUTHORITY = (
-    rf"(?:(?:[{_UNRESERVED}:]|{_PERCENT})*@)?"
-    rf"(?:\[(?:{_IPV6}|v[0-9A-Fa-f]+\.[{_UNRESERVED}:]+)\]|(?:[{_UNRESERVED}]|{_PERCENT})*)"
-    r"(?::[0-9]*)?"
+# What RFC 3987 adds to URIs: letters of all scripts, and private characters in queries.
+_UCS = r"\u{A0}-\u{D7FF}\u{F900}-\u{FDCF}\u{FDF0}-\u{FFEF}\u{E1000}-\u{EFFFD}" + "".join(
+    rf"\u{{{plane:X}0000}}-\u{{{plane:X}FFFD}}" for plane in range(1, 14)
 )
-_TAIL = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
-_HIER = rf"(?://{_AUTHORITY}{_SEGMENTS}|/(?:{_PCHAR}+{_SEGMENTS})?|{_PCHAR}+{_SEGMENTS}|)"
-_URI = rf"[A-Za-z][A-Za-z0-9+.-]*:{_HIER}{_TAIL}"
-_NO_COLON = rf"(?:[{_UNRESERVED}@]|{_PERCENT})+"
-_RELATIVE = (
-    rf"(?://{_AUTHORITY}{_SEGMENTS}|/(?:{_PCHAR}+{_SEGMENTS})?|{_NO_COLON}{_SEGMENTS}|){_TAIL}"
+_PRIVATE = r"\u{E000}-\u{F8FF}\u{F0000}-\u{FFFFD}\u{100000}-\u{10FFFD}"
+
+
+def _uris(letters: str, private: str) -> tuple[str, str]:
+    """Absolute and relative references with these characters beside those of ASCII."""
+    unreserved = r"A-Za-z0-9._~!$&'()*+,;=\-" + letters
+    char = rf"(?:[{unreserved}:@]|{_PERCENT})"
+    segments = rf"(?:/{char}*)*"
+    address = rf"\[(?:{_IPV6}|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:\-]+)\]"
+    authority = (
+        rf"(?:(?:[{unreserved}:]|{_PERCENT})*@)?"
+        rf"(?:{address}|(?:[{unreserved}]|{_PERCENT})*)(?::[0-9]*)?"
+    )
+    tail = rf"(?:\?(?:{char}|[/?{private}])*)?(?:#(?:{char}|[/?])*)?"
+    start = rf"//{authority}{segments}|/(?:{char}+{segments})?"
+    no_colon = rf"(?:[{unreserved}@]|{_PERCENT})+"
+    absolute = rf"[A-Za-z][A-Za-z0-9+.-]*:(?:{start}|{char}+{segments}|){tail}"
+    return absolute, rf"(?:{start}|{no_colon}{segments}|){tail}"
+
+
+_URI, _RELATIVE = _uris("", "")
+_IRI, _RELATIVE_IRI = _uris(_UCS, _PRIVATE)
+_VARIABLE = rf"(?:[A-Za-z0-9_]|{_PERCENT})(?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*"
+_VARIABLE += r"(?::[1-9][0-9]{0,3}|\*)?"
+_TEMPLATE = (
+    rf"(?:[!#$&(-;=?-\[\]_a-z~{_UCS}{_PRIVATE}]|{_PERCENT}"
+    rf"|\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
 )
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 
@@ -88,6 +106,9 @@ PATTERNS = {
     "hostname": rf"(?=[A-Za-z0-9.-]{{1,253}}$){_HOSTNAME}",
     "uri": _URI,
     "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
+    "uri-template": _TEMPLATE,
+    "iri": _IRI,
+    "iri-reference": rf"(?:{_IRI}|{_RELATIVE_IRI})",
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
     # Of OpenAPI: base64, and a hint for forms.

@@ -1,5 +1,6 @@
 """What each keyword of JSON Schema is. Facts as data: the code that enforces them is elsewhere."""
 
+from decimal import Decimal
 from typing import Any
 
 # Where schemas are found inside of a schema.
@@ -19,7 +20,8 @@ ENFORCED = frozenset(
      "minItems", "maxItems", "contains", "minContains", "maxContains", "uniqueItems", "minLength",
      "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
      "exclusiveMaximum", "multipleOf", "anyOf", "oneOf", "allOf", "not", "if", "then", "else",
-     "$ref", "unevaluatedProperties", "unevaluatedItems")
+     "$ref", "unevaluatedProperties", "unevaluatedItems",
+     "strictProperties")  # of JSON Hyper-Schema's tools: all that are listed, and no others
 )  # fmt: skip
 
 # Keywords that assert something about one type only.
@@ -65,7 +67,7 @@ REFUSED = frozenset(
 )  # fmt: skip
 
 # Words that never assert: of JSON Schema itself, and of vocabularies that describe forms,
-# documents and code. With `x-`, `_` or `$$` in front, a word is its author's own note.
+# documents and code. With one of `NOTES` in front, a word is its author's own note.
 ANNOTATIONS = frozenset(
     ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
      "$schema", "$id", "$comment", "id", "$defs", "definitions", "$anchor", "$dynamicAnchor",
@@ -81,7 +83,13 @@ ANNOTATIONS = frozenset(
      "javaType", "javaName", "javaInterfaces", "extendsJavaClass", "tsType", "tsEnumNames",
      "existingJavaType", "$target", "$default")
 )  # fmt: skip
-NOTES = ("x-", "_", "$$")
+# Words of catalogues (of packages, of Avro, of command lines) that describe a schema when they hold
+# a text or some. With a schema under it, such a word is rather a property in the wrong place.
+DESCRIBING = frozenset(
+    ("name", "version", "namespace", "doc", "alias", "aliases", "author", "license", "copyright",
+     "homepage", "label", "summary")
+)  # fmt: skip
+NOTES = ("x-", "_", "$$", "@")  # the last one: JSON-LD
 _BY_LOWER = {name.lower(): name for name in ENFORCED}
 
 _DRAFTS = {
@@ -102,8 +110,11 @@ def declared_draft(root: Any) -> int | None:
     return found
 
 
-def is_note(keyword: str) -> bool:
-    """Whether a word asserts nothing in any document."""
+def is_note(keyword: str, value: Any) -> bool:
+    """Whether a word with this value asserts nothing in any document."""
+    if keyword in DESCRIBING:
+        texts = value if isinstance(value, list) else [value]
+        return all(isinstance(text, str) or type(text) in (int, Decimal) for text in texts)
     return keyword in ANNOTATIONS or keyword.startswith(NOTES)
 
 

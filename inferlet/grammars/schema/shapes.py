@@ -4,6 +4,7 @@ Subschemas are not looked into here: a shape holds them as `Need`s, conjunctions
 document, so that a recursive schema has a finite normal form.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -230,3 +231,31 @@ def without_listing(shape: Shape) -> Shape:
     return replace(
         shape, layers=tuple(replace(layer, is_listing=False) for layer in shape.layers)
     )  # fmt: skip
+
+
+def absorbed(union: Union) -> Union:
+    """The union without objects of which another one allows all: what is left says the same."""
+    objects = [shape for shape in union if isinstance(shape, Object)]
+    parts = {shape: (*shape.layers, *shape.required, *shape.some) for shape in objects}
+    uses = Counter(part for own in parts.values() for part in own)
+    bits = {part: 1 << index for index, part in enumerate(uses)}
+    # Each that is kept waits at its rarest part: who has not that part has a value that it has not.
+    kept: dict[object, list[tuple[Object, int]]] = {}
+    left = set()
+    for shape, own in sorted(parts.items(), key=lambda pair: len(pair[1])):
+        mask = sum(bits[part] for part in set(own))
+        rivals = (pair for part in (None, *own) for pair in kept.get(part, ()))
+        if not any(not m & ~mask and _allows_all(wide, shape) for wide, m in rivals):
+            rarest = min(own, key=uses.__getitem__, default=None)
+            kept.setdefault(rarest, []).append((shape, mask))
+            left.add(shape)
+    return [shape for shape in union if not isinstance(shape, Object) or shape in left]
+
+
+def _allows_all(wide: Object, shape: Object) -> bool:
+    """Whether an object allows all that one with all of its parts and more does."""
+    # More layers may open what a list of properties closes, or list more.
+    if len(shape.layers) > len(wide.layers) and any(layer.is_listing for layer in wide.layers):
+        return False
+    high = wide.high is None or (shape.high is not None and shape.high <= wide.high)
+    return high and wide.low <= shape.low and wide.names in ((), shape.names)
