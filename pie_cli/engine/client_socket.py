@@ -11,8 +11,8 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from ipc import client as c
 from ipc import zmtp
@@ -63,7 +63,11 @@ class ClientSocket:
 
     def send(self, message: bytes) -> None:
         """Send, or keep what the client does not take now."""
-        self.write(zmtp.pack(message))
+        data = zmtp.pack(message)
+        if (gathered := self._listener.gathered) is None:
+            self.write(data)
+        else:
+            gathered.setdefault(self, []).append(data)
 
     def write(self, data: bytes) -> None:
         if self.is_closed:
@@ -185,6 +189,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self.on_message, self._on_close = on_message, on_close
         self.share = Share(c.MAX_MESSAGE)
+        self.gathered: dict[ClientSocket, list[bytes]] | None = None  # to be written together
         self.strangers: dict[ClientSocket, None] = {}  # the oldest first
         self._all: set[ClientSocket] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -195,6 +200,17 @@ class Listener:
         self._sock.listen(BACKLOG)
         self._sock.setblocking(False)
         self._loop.add_reader(self._sock, self._accept)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is sent meanwhile is written at the end: to each client at once, in its order."""
+        gathered = self.gathered = {}
+        try:
+            yield
+        finally:
+            self.gathered = None
+            for connection, messages in gathered.items():
+                connection.write(b"".join(messages))
 
     def forget(self, connection: ClientSocket) -> None:
         self.strangers.pop(connection, None)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -59,6 +60,10 @@ class Clients:
             return False
         client.socket.send(c.encode(message))
         return True
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is sent meanwhile is written at the end: one system call for each client."""
+        return self._listener.together()
 
     def broadcast(self, message: c.FromHub) -> None:
         data = c.encode(message)

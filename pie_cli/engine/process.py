@@ -6,6 +6,7 @@ Tells those who hear of it what happens. Does not know the other processes.
 import asyncio
 import signal
 import time
+from contextlib import nullcontext
 from typing import Protocol
 
 from ipc import client as c
@@ -13,7 +14,7 @@ from ipc import codec, frames
 from ipc import messages as m
 from ipc.types import Limits
 from pie_cli.engine import checks, endings, file_store, happenings
-from pie_cli.engine.clients import Client
+from pie_cli.engine.clients import Client, Clients
 from pie_cli.engine.endings import Ending
 from pie_cli.engine.file_inbox import FileInbox
 from pie_cli.engine.file_store import FileStore
@@ -39,6 +40,7 @@ class Owner(Protocol):
     happenings: Happenings
     counts: Counts
     speakers: Speakers
+    clients: Clients
     unfinished: Share  # memory for frames that have come in part
 
     def tell(self, client: Client, message: c.FromHub) -> bool: ...
@@ -233,11 +235,12 @@ class Process:
 
     def _on_frames(self, found: Frames) -> None:
         """All frames of one read, in order: what is printed in a row is one event."""
-        try:
-            for kind, body in found:
-                self._on_frame(kind, body)
-        finally:
-            self._printing.flush()
+        with self._owner.clients.together() if len(found) > 1 else nullcontext():
+            try:
+                for kind, body in found:
+                    self._on_frame(kind, body)
+            finally:
+                self._printing.flush()
 
     def _on_frame(self, kind: int, body: bytes) -> None:
         if self.ended or self._ending:

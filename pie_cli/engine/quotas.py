@@ -10,7 +10,7 @@ from dataclasses import dataclass
 MIN_READ, FIRST_READ, MAX_READ = 48, 256, 256 << 10  # bytes
 MAX_SECONDS = 60e-6  # of the hub's CPU time, for the frames of one turn
 # Of the hub's CPU time, for one process while others speak: the rest is theirs, and idle.
-SHARE, SHARE_BURST = 0.25, 0.5e-3  # the burst in seconds
+SHARE, SHARE_BURST = 0.2, 0.5e-3  # the burst in seconds
 HEARD_SECONDS = 0.05  # in which one that spoke counts as speaking
 BYTES_PER_SECOND = 64 << 20
 BURST_BYTES = 128 << 20

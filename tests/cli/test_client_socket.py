@@ -1,0 +1,70 @@
+"""What is sent to clients together: written once, whole and in order."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ipc import zmtp
+from pie_cli.engine.client_socket import ClientSocket, Listener
+
+Pair = tuple[Listener, ClientSocket, socket.socket]
+
+
+def with_client(test: Callable[[Pair], None]) -> Callable[[Path], None]:
+    """The test, with a listener, a connection to it and the client's end."""
+
+    async def run(path: str) -> None:
+        listener = Listener(path, lambda *_: None, lambda *_: None)
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(path)
+            while not listener._all:
+                await asyncio.sleep(0.001)
+            peer.setblocking(False)
+            assert peer.recv(1000) == zmtp.WELCOME
+            (connection,) = listener._all
+            test((listener, connection, peer))
+            connection.close()
+        listener.close()
+
+    def run_test(tmp_path: Path) -> None:
+        asyncio.run(run(str(tmp_path / "sock")))
+
+    return run_test
+
+
+def packed(*messages: bytes) -> bytes:
+    return b"".join(map(zmtp.pack, messages))
+
+
+@with_client
+def test_messages_that_are_sent_together_leave_together(pair: Pair):
+    listener, connection, peer = pair
+    with listener.together():
+        for message in (b"a", b"b" * 300, b"c"):
+            connection.send(message)
+        with pytest.raises(BlockingIOError):
+            peer.recv(1)
+    connection.send(b"d")
+    assert peer.recv(1000) == packed(b"a", b"b" * 300, b"c", b"d")
+
+
+@with_client
+def test_what_was_sent_before_a_fault_still_leaves(pair: Pair):
+    listener, connection, peer = pair
+    with pytest.raises(ValueError), listener.together():
+        connection.send(b"a")
+        raise ValueError
+    connection.send(b"b")
+    assert peer.recv(1000) == packed(b"a", b"b")
+
+
+@with_client
+def test_a_client_that_goes_meanwhile_misses_it(pair: Pair):
+    listener, connection, peer = pair
+    with listener.together():
+        connection.send(b"a")
+        connection.close()
+    assert peer.recv(1000) == b""
