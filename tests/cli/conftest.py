@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 from tokenizers import Tokenizer, models
@@ -132,6 +132,14 @@ def wait_until(condition: Callable[[], object]) -> object:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.02)
     return value
+
+
+def read_until(stream: IO[str], words: str) -> str:
+    """The first line with these words."""
+    for line in stream:
+        if words in line:
+            return line
+    raise AssertionError(f"{words!r} did not come")
 
 
 def make_home(home: Path) -> Path:

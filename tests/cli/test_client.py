@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pie_cli import client as api
-from tests.cli.conftest import Engine
+from tests.cli.conftest import Engine, wait_until
 
 ECHO = """
 from inferlet import session
@@ -195,8 +195,8 @@ def test_a_detached_process_outlives_its_client_and_others_do_not(pie):
         ends = other.launch(source=ECHO)
         stays.send("x")
         assert next(stays.messages()) == {"got": "x"}
-    live = {row.id for row in pie.processes()}
-    assert stays.id in live and ends.id not in live
+    live = wait_until(lambda: ends.id not in (ids := {row.id for row in pie.processes()}) and ids)
+    assert stays.id in live
     pie.attach(stays.id).kill()
 
 

@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 
 import pytest
 
 from tests.cli.conftest import (
-    ROOT, SECONDS, Engine, children, is_gone, pid_of_inferlet, wait_until,
+    ROOT, SECONDS, Engine, children, is_gone, pid_of_inferlet, read_until, wait_until,
 )  # fmt: skip
 
 HELLO = "def main(input): return 'hello'"
@@ -45,18 +45,18 @@ def waiting(own_engine: Engine):
     """An engine with a process that waits for ever, and every process id of the engine."""
     own_engine.extra["FAKE_WORKER"] = "silent"
     process = own_engine.start("run", own_engine.write(WAIT), "--no-stdin")
-    own_engine.wait_for_process()
+    read_until(process.stderr, "waiting")
     hub = own_engine.card()["pid"]
     parts = [hub, *children(hub), *children(own_engine.engine_pid("zygote"))]
     yield own_engine, process, parts
     process.kill()
 
 
-def zygote_of(engine: Engine) -> int | None:
-    """The zygote's process, if the engine lives and has one."""
+def part_of(engine: Engine, part: str) -> int | None:
+    """The process of a part, if the engine lives and has one."""
     try:
-        return engine.engine_pid("zygote")
-    except (StopIteration, TypeError, OSError):
+        return engine.engine_pid(part)
+    except (StopIteration, TypeError):
         return None
 
 
@@ -116,13 +116,11 @@ def test_kill_9_of_the_worker_ends_what_had_state_in_it_and_nothing_else(waiting
 def test_a_worker_that_dies_again_and_again_ends_the_engine(waiting):
     engine, process, parts = waiting
     for _ in range(4):
-        os.kill(engine.engine_pid("worker"), signal.SIGKILL)
-        dead = time.monotonic() + SECONDS
-        while engine.card() and time.monotonic() < dead:
-            if engine.run(HELLO).returncode == 0:  # there is a new one
-                break
-        if engine.card() is None or engine.card()["pid"] != parts[0]:
-            break
+        old = wait_until(lambda: part_of(engine, "worker"))
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda old=old: is_gone(old))
+        if not is_gone(parts[0]):
+            wait_until(lambda: is_gone(parts[0]) or engine.run(HELLO).returncode == 0)
     assert process.wait(timeout=SECONDS) == 3
     assert "for the 4th time" in process.communicate()[1]
     wait_until(lambda: all(map(is_gone, parts)))
@@ -130,10 +128,10 @@ def test_a_worker_that_dies_again_and_again_ends_the_engine(waiting):
 
 def test_a_zygote_that_dies_again_and_again_ends_the_engine(own_engine):
     first = own_engine.start("run", own_engine.write(WAIT), "--no-stdin")
-    own_engine.wait_for_process()
+    read_until(first.stderr, "waiting")
     hub = own_engine.card()["pid"]
     for _ in range(4):
-        old = wait_until(lambda: zygote_of(own_engine))
+        old = wait_until(lambda: part_of(own_engine, "zygote"))
         os.kill(old, signal.SIGKILL)
         wait_until(lambda old=old: is_gone(old))
         if not is_gone(hub):
@@ -163,7 +161,7 @@ def test_kill_9_of_an_inferlet_is_told_as_such(waiting):
 
 def test_a_lost_engine_is_an_error_event_for_each_live_process(own_engine):
     process = own_engine.start("run", own_engine.write(WAIT), "--no-stdin", "--events")
-    id = own_engine.wait_for_process()["id"]
+    id = json.loads(process.stdout.readline())["process"]  # it knows of its launch
     os.kill(own_engine.card()["pid"], signal.SIGKILL)
     events = [json.loads(line) for line in process.communicate()[0].splitlines()]
     assert (events[-1]["event"], events[-1]["process"], events[-1]["exit"]) == ("error", id, 3)
@@ -220,7 +218,7 @@ os.execv(sys.executable, [sys.executable, "-m", "pie_cli", *sys.argv[1:]])
 def test_serve_refuses_a_tier_that_the_machine_does_not_give(own_engine):
     command = [sys.executable, "-c", WITHOUT_NAMESPACES, "serve", "--sandbox", "full"]
     done = subprocess.run(
-        command, env=own_engine.environment, cwd=ROOT, capture_output=True, text=True, timeout=50
+        command, env=own_engine.environment, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
     )
     assert done.returncode == 3
     assert "`--sandbox full`" in done.stderr and "unshare" in done.stderr
@@ -299,7 +297,8 @@ def test_a_second_stop_waits_for_nobody(own_engine):
     hub = own_engine.card()["pid"]
     os.kill(hub, signal.SIGTERM)
     wait_until(lambda: own_engine.card() is None)
-    os.kill(hub, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # so much later that it has left
+        os.kill(hub, signal.SIGTERM)
     assert busy.wait(timeout=SECONDS) == 137
     wait_until(lambda: is_gone(hub))
 
@@ -307,8 +306,12 @@ def test_a_second_stop_waits_for_nobody(own_engine):
 def test_the_log_has_a_line_an_event_with_time_process_and_client(own_engine):
     assert own_engine.run(HELLO, "--name", "greeter").returncode == 0
     (log,) = own_engine.home.glob("logs/*.log")
-    lines = [line.split() for line in log.read_text().splitlines()]
-    (ended,) = [line for line in lines if "ended" in line]
+
+    def lines_of_ends() -> list[list[str]]:
+        lines = [line.split() for line in log.read_text().splitlines()]
+        return [line for line in lines if "ended" in line]
+
+    (ended,) = wait_until(lines_of_ends)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", ended[0])
     assert ended[1] == "info" and "process=greeter" in ended and "exit=0" in ended
     assert any(word.startswith("client=") for word in ended)

@@ -141,13 +141,16 @@ async def test_a_held_process_is_not_read_until_it_is_released(peer, _):
 
 @with_peer
 async def test_beyond_its_budget_a_process_waits_and_then_goes_on(peer, monkeypatch):
-    monkeypatch.setattr(quotas.ReadBudget, "spend", lambda *_: 0.01)
-    for _ in range(3):
-        peer.sock.send(frames.pack(frames.HUB, b"x"))
-        await settle()
-    assert len(peer.frames) == 1
-    while len(peer.frames) < 3:
+    pauses = [0.01, 600.0]
+    monkeypatch.setattr(quotas.ReadBudget, "spend", lambda *_: pauses.pop(0))
+    peer.sock.send(frames.pack(frames.HUB, b"x"))
+    await settle()
+    peer.sock.send(frames.pack(frames.HUB, b"y"))
+    while len(peer.frames) < 2:
         await asyncio.sleep(0.01)
+    peer.sock.send(frames.pack(frames.HUB, b"z"))
+    await settle()
+    assert len(peer.frames) == 2 and not pauses
 
 
 @with_peer

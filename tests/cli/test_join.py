@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.conftest import SECONDS, Engine, wait_until
+from tests.cli.conftest import SECONDS, Engine, read_until, wait_until
 
 FILES = "tests/cli/programs/files.py"
 WAIT = "tests/cli/programs/wait.py"
@@ -36,13 +36,6 @@ def inbox_size(engine: Engine, id: str) -> int:
 
 def end(engine: Engine, id: str) -> None:
     engine.pie("kill", id)
-
-
-def read_until(stream, words: str) -> str:
-    for line in stream:
-        if words in line:
-            return line
-    raise AssertionError(f"{words!r} did not come")
 
 
 @pytest.mark.parametrize(
@@ -98,12 +91,14 @@ def test_lines_of_stdin_reach_an_attached_process_and_its_inbox_stays_open(engin
 def test_no_past_tells_only_what_comes(engine):
     id = launch(engine, engine.write(ECHO, "echo.py"))
     engine.pie("send", id, "one")
-    wait_until(lambda: inbox_size(engine, id) == 0)
+    other = engine.start("attach", id, "--events", "--no-stdin")
+    read_until(other.stdout, "got one")
     process = engine.start("attach", id, "--events", "--no-stdin", "--no-past")
     read_until(process.stdout, '"launched"')
     engine.pie("send", id, "two", "--close")
     rest = process.communicate(timeout=SECONDS)[0]
     assert "got two" in rest and "got one" not in rest
+    other.communicate(timeout=SECONDS)
 
 
 def test_ctrl_c_leaves_the_process_running(engine):
@@ -187,7 +182,7 @@ def test_a_full_inbox_is_told(engine):
 def test_a_trace_is_read_by_perfetto(engine, tmp_path):
     id = launch(engine, FILES)
     engine.pie("send", id, "x")
-    wait_until(lambda: "to stdout" in engine.pie("logs", id).stdout)
+    wait_until(lambda: inbox_size(engine, id) == 0)  # after all that it says
     path = tmp_path / "trace.json"
     done = engine.pie("trace", id, "-o", path)
     assert done.returncode == 0 and str(path) in done.stderr

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from pie_cli.sandbox import selftest
-from tests.cli.conftest import ROOT, wait_until
+from tests.cli.conftest import ROOT, SECONDS, Engine, wait_until
 
 TALK = """
 from inferlet import session
@@ -28,7 +28,7 @@ async def main(input):
 WAIT = """
 from inferlet import session
 async def main(input):
-    session.send("waiting")
+    session.send("waiting\\n")
     await session.receive()
 """
 FAIL = """
@@ -37,6 +37,13 @@ def main(input):
 def inner():
     raise ValueError("boom")
 """
+
+
+def waiting(engine: Engine, *words: object) -> subprocess.Popen:
+    """A run that has said that it waits, and has heard no more."""
+    process = engine.start("run", engine.write(WAIT, "wait.py"), "--no-stdin", *words)
+    assert process.stderr.readline() == "waiting\n"
+    return process
 
 
 def test_the_value_of_main_alone_is_on_stdout(engine):
@@ -122,9 +129,15 @@ def test_stdin_is_not_read_before_the_app_asks(engine):
 
 
 def test_no_stdin_leaves_the_inbox_open(engine):
-    done = engine.run(WAIT, "--no-stdin", "--timeout", "0.5")
+    process = waiting(engine, "--name", "open")
+    assert engine.pie("send", "open", "hello").returncode == 0
+    assert process.communicate() == ("null\n", "")
+
+
+def test_a_process_that_runs_too_long_exits_124(engine):
+    done = engine.run("def main():\n  while True: pass", "--timeout", "0.5")
     assert done.returncode == 124
-    assert done.stderr == "waiting\nerror: the process ran longer than its timeout of 0.5 s\n"
+    assert done.stderr == "error: the process ran longer than its timeout of 0.5 s\n"
 
 
 def test_input_from_stdin_leaves_no_lines(engine):
@@ -190,28 +203,25 @@ def main(input):
     "data", ["b'\\xff' * 64", "b'\\x02\\0\\0\\0\\x09x'", "b'\\x02\\0\\0\\0\\x01x'"]
 )
 def test_a_process_that_breaks_the_protocol_is_ended_alone(engine, data):
-    other = engine.start("run", engine.write(WAIT, "wait.py"), "--no-stdin", "--name", "bystander")
-    engine.wait_for_process()
+    other = waiting(engine, "--name", "bystander")
     done = engine.run(BREAKS_PROTOCOL.replace("BYTES", data))
     assert done.returncode == 137
     assert "broke the protocol" in done.stderr
     assert engine.pie("kill", "bystander").returncode == 0
     assert other.wait() == 137
-    assert other.communicate()[1] == "waiting\nerror: the process was ended by `pie kill`\n"
+    assert other.communicate()[1] == "error: the process was ended by `pie kill`\n"
 
 
 def test_ctrl_c_ends_the_process_and_exits_130(engine):
-    process = engine.start("run", engine.write(WAIT), "--no-stdin")
-    engine.wait_for_process()
+    process = waiting(engine)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
-    assert process.communicate()[1] == "waiting\nerror: the process was interrupted\n"
+    assert process.communicate()[1] == "error: the process was interrupted\n"
     assert engine.processes() == []
 
 
 def test_a_process_ends_with_its_client(engine):
-    process = engine.start("run", engine.write(WAIT), "--no-stdin")
-    engine.wait_for_process()
+    process = waiting(engine)
     process.kill()
     process.communicate()
     wait_until(lambda: not engine.processes())
@@ -256,17 +266,16 @@ def test_output_to_a_closed_pipe_ends_quietly(engine):
     assert process.stderr.read() == ""
 
 
-def test_launches_beyond_what_the_engine_may_hold_wait_for_their_turn(engine):
+def test_launches_beyond_what_the_engine_may_hold_wait_for_their_turn(own_engine):
     def few_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (240, 240))
 
-    engine.pie("stop")  # the next one starts with few
-    app = engine.write("import asyncio\nasync def main(input):\n    await asyncio.sleep(0.5)\n")
-    many = engine.start("run", app, "-n", 80, "--no-stdin", preexec_fn=few_descriptors)
-    many_out, stderr = many.communicate(timeout=50)
+    app = own_engine.write("import asyncio\nasync def main(input):\n    await asyncio.sleep(0.5)\n")
+    many = own_engine.start("run", app, "-n", 80, "--no-stdin", preexec_fn=few_descriptors)
+    many_out, stderr = many.communicate(timeout=SECONDS)
     assert many.returncode == 0, stderr
     assert many_out.splitlines() == ["null"] * 80
-    assert engine.run("def main(input):\n    return 1\n", "--no-stdin").returncode == 0
+    assert own_engine.run("def main(input):\n    return 1\n", "--no-stdin").returncode == 0
 
 
 COPIES = """

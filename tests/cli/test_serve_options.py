@@ -1,15 +1,10 @@
 """`pie serve`: figures over HTTP, and limits of the engine's own."""
 
+import re
 import socket
 import urllib.request
 
 from tests.cli.conftest import SECONDS
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def end(server) -> None:
@@ -18,9 +13,10 @@ def end(server) -> None:
 
 
 def test_metrics_are_served_on_the_port(own_engine):
-    port = free_port()
-    server = own_engine.start("serve", "--metrics", port)
+    server = own_engine.start("serve", "--metrics", 0)
     assert server.stdout.readline().startswith("ready: ")
+    (log,) = own_engine.home.glob("logs/*.log")
+    port = re.search(r"metrics port=(\d+)", log.read_text())[1]
     assert own_engine.pie("run", "inferlets/hello.py").returncode == 0
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS) as answer:
         text = answer.read().decode()

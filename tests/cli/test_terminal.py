@@ -3,31 +3,43 @@
 import os
 import pty
 import sys
+from collections.abc import Callable
 
 import pytest
 
+from tests.cli import fault_worker
 from tests.cli.conftest import ROOT, Engine, wait_until
 
 
-def on_terminal(engine: Engine, *words: str, typed: bytes = b"", **environment: str):
-    """(what the terminal got, exit code). `typed` is written once a process runs."""
+def on_terminal(
+    engine: Engine,
+    *words: str,
+    after: bytes = b"",
+    then: Callable[[int], object] = lambda terminal: None,
+    **environment: str,
+) -> tuple[str, int]:
+    """(what the terminal got, exit code). `then` is done once the terminal has shown `after`."""
     variables = {**engine.environment, "TERM": "xterm", **environment}
     variables = {name: value for name, value in variables.items() if value}
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
         os.execve(sys.executable, [sys.executable, "-m", "pie_cli", "run", *words], variables)
-    if typed:
-        engine.wait_for_process()
-        os.write(terminal, typed)
     shown = b""
     while True:
+        if after and after in shown:
+            after = b""
+            then(terminal)
         try:
             shown += os.read(terminal, 65536)
         except OSError:  # the other end is closed
             break
     os.close(terminal)
     return shown.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def typing(keys: bytes) -> Callable[[int], object]:
+    return lambda terminal: os.write(terminal, keys)
 
 
 def test_the_result_is_indented_after_what_was_said(engine):
@@ -49,18 +61,28 @@ def test_colour_is_for_those_who_have_not_refused_it(engine, no_color, word):
 
 
 def test_typed_lines_reach_the_app(engine):
-    shown, code = on_terminal(engine, "tests/cli/programs/wait.py", typed=b"hello\n")
-    assert (shown, code) == ("hello\nnull\n", 0)
+    shown, code = on_terminal(
+        engine, "tests/cli/programs/chatter.py", after=b"say something", then=typing(b"hello\n\x04")
+    )
+    said = shown.replace("^D\b\b", "")  # how a terminal shows the key
+    assert (said, code) == ("say something\nhello\nyou said hello\n1\n", 0)
 
 
 def test_ctrl_c_on_the_terminal_ends_the_process(engine):
-    shown, code = on_terminal(engine, "tests/cli/programs/wait.py", typed=b"\x03")
+    shown, code = on_terminal(
+        engine, "tests/cli/programs/chatter.py", after=b"say something", then=typing(b"\x03")
+    )
     assert code == 130
     assert "the process was interrupted" in shown
     wait_until(lambda: not engine.processes())
 
 
 def test_the_bar_of_a_starting_engine_leaves_no_trace(own_engine):
-    shown, _ = on_terminal(own_engine, "inferlets/hello.py", "--json")
-    assert "loading weights [" in shown
+    own_engine.extra["PIE_WORKER"] = "tests.cli.fault_worker"
+    hold = own_engine.home / fault_worker.HOLD
+    hold.touch()
+    shown, _ = on_terminal(
+        own_engine, "inferlets/hello.py", "--json",
+        after=b"loading weights [", then=lambda _: hold.unlink(),
+    )  # fmt: skip
     assert shown.rpartition("\r\x1b[K")[2] == '{"hello": "world"}\n'

@@ -1,5 +1,6 @@
 """People at a terminal: keys are typed into a shell in tmux, and the screen is what it shows."""
 
+import json
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -133,7 +135,13 @@ def test_ctrl_c_ends_the_process_with_130(terminal, engine):
     wait_until(lambda: not engine.processes())
 
 
-def test_a_process_is_launched_listed_joined_left_and_killed(terminal):
+def views(engine: Engine, id: str) -> int:
+    """How many hear of a process."""
+    rows = json.loads(engine.pie("ps", "--json", "--wide").stdout)
+    return next(row["views"] for row in rows if row["id"] == id)
+
+
+def test_a_process_is_launched_listed_joined_left_and_killed(terminal, engine):
     assert terminal.run("pie run --detach --name talker tests/cli/programs/chatter.py") == (
         "talker\nexit 0"
     )
@@ -150,6 +158,7 @@ def test_a_process_is_launched_listed_joined_left_and_killed(terminal):
     terminal.wait_for(r"exit 130$")
     assert "you said second" in terminal.run("pie logs talker")
     terminal.type("pie attach --no-past talker; echo exit $?")
+    wait_until(lambda: views(engine, "talker") == 1)  # a shell may still have the terminal
     terminal.type("third")
     terminal.wait_for("^you said third$")
     terminal.press("C-d")
@@ -162,7 +171,11 @@ def test_a_process_is_launched_listed_joined_left_and_killed(terminal):
 def test_a_press_of_tab_completes_verbs_options_and_ids(engine, tmp_path, shell):
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
-    terminal = Terminal(tmp_path, {**engine.environment, "HOME": str(tmp_path)}, shell)
+    with closing(Terminal(tmp_path, {**engine.environment, "HOME": str(tmp_path)}, shell)) as terminal:
+        complete(terminal, engine)
+
+
+def complete(terminal: Terminal, engine: Engine) -> None:
     terminal.type("pie mod", enter=False)
     terminal.press("Tab")
     terminal.wait_for(rf"^{PROMPT} pie models *$")
@@ -185,7 +198,6 @@ def test_a_press_of_tab_completes_verbs_options_and_ids(engine, tmp_path, shell)
     terminal.wait_for(rf"^{PROMPT} pie kill waiting-long *$")
     terminal.press("Enter")
     wait_until(lambda: not engine.processes())
-    terminal.close()
 
 
 def test_ps_watch_redraws_and_ctrl_c_leaves(terminal, engine):

@@ -9,7 +9,7 @@ import pytest
 from ipc import messages as m
 from ipc.types import Limits
 from pie_cli.engine.worker_process import WorkerOptions, WorkerProcess
-from tests.cli.conftest import ROOT, is_gone
+from tests.cli.conftest import ROOT, SECONDS, is_gone
 
 
 class Heard:
@@ -25,7 +25,7 @@ class Heard:
         )  # fmt: skip
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             while not condition():
                 await asyncio.sleep(0.01)
 

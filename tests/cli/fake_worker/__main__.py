@@ -1,6 +1,6 @@
 """A worker without a model: `PIE_WORKER=tests.cli.fake_worker`. Sends back what it is sent.
 
-FAKE_WORKER: `silent` sends nothing back, `slow` takes a second to load, `fail` reports LoadFailed, `crash` exits while loading.
+FAKE_WORKER: `silent` sends nothing back, `slow` never ends to load, `fail` reports LoadFailed, `crash` exits while loading.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> int:
     link = ZmqLink(options.link, bind=False, is_hub=False)
     link.send([m.Loading(0.5, "loading weights")], [])
     if behaviour == "slow":
-        time.sleep(1)
+        time.sleep(600)
     if behaviour == "fail":
         link.send([m.LoadFailed("the weights are damaged", "`pie models add` it again")], [])
         link.close()
