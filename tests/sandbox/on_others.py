@@ -18,7 +18,7 @@ from tests.sandbox.registry import attack, buffer, call, raw, reaches_kernel
 
 @attack()
 def connect_tcp(tcp_port: int) -> None:
-    socket.create_connection(("127.0.0.1", tcp_port), timeout=5).close()
+    socket.create_connection(("127.0.0.1", tcp_port), timeout=60).close()
 
 
 @attack()

@@ -23,7 +23,7 @@ def event_loop_with_timers_and_streams() -> None:
         await asyncio.sleep(0.001)
         writer.writelines([b"a", b"b\n"])
         await writer.drain()
-        line = await asyncio.wait_for(reader.readline(), 5)
+        line = await asyncio.wait_for(reader.readline(), 60)
         writer.close()
         other.close()
         return line

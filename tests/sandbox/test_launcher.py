@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,10 @@ def test_launches_beyond_what_the_control_socket_holds_wait_their_turn(arena: Ar
     arena.launcher._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # a few messages
 
     async def scenario():
+        os.kill(arena.launcher.zygote_pid, signal.SIGSTOP)  # it may be quicker than we are
         started = [await arena.launcher.launch(SMALL) for _ in range(30)]
         assert arena.launcher._unsent  # else this test shows nothing
+        os.kill(arena.launcher.zygote_pid, signal.SIGCONT)
         for each in started:
             await arena.loop.sock_sendall(each.sock, b'{"name": "environment", "arguments": {}}\n')
         return [(await arena.finish(each)).outcome for each in started]
@@ -94,7 +97,11 @@ def test_launches_beyond_what_the_control_socket_holds_wait_their_turn(arena: Ar
     assert not arena.launcher._unsent
 
 
-def test_a_cancelled_start_leaves_no_zygote():
+def test_a_cancelled_start_leaves_no_zygote(monkeypatch):
+    async def never(_: socket.socket) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("pie_cli.engine.launcher._ready", never)
     launcher = Launcher(BEST_TIER, None, None, entry="tests.sandbox.attacks:run")
 
     async def scenario():
@@ -209,18 +216,24 @@ def test_a_child_takes_over_no_signal_handling(each_tier: Arena):
 
 
 def test_inferlets_give_way_to_the_worker(each_tier: Arena):
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    expected = min(own + policy.NICENESS, 19), policy.OOM_SCORE
+
     async def scenario():
         (sleeper,) = await start_sleepers(each_tier, 1)
-        await asyncio.sleep(0.1)  # it is confined by then
-        found = os.getpriority(os.PRIO_PROCESS, sleeper.pid), oom_score(sleeper.pid)
+        deadline = time.monotonic() + TIMEOUT / 2
+        while (found := standing(sleeper.pid)) != expected and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)  # until it is confined
         each_tier.launcher.kill(sleeper.launch_id)
         await each_tier.finish(sleeper)
         return found
 
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    expected = min(own + policy.NICENESS, 19), policy.OOM_SCORE
     assert each_tier.run(scenario()) == expected
     assert oom_score(each_tier.launcher.zygote_pid) == oom_score(os.getpid())
+
+
+def standing(pid: int) -> tuple[int, int]:
+    return os.getpriority(os.PRIO_PROCESS, pid), oom_score(pid)
 
 
 def test_inferlets_ask_for_short_slices_of_the_processors(each_tier: Arena):

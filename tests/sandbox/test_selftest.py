@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pie_cli.sandbox import policy, selftest
+from tests.sandbox.conftest import TIMEOUT
 
 WITHOUT = """
 import errno, os, sys, seccompy
@@ -20,7 +21,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 def probe_without(call: str) -> selftest.Tier:
     """The probe on a machine where a system call does not exist."""
     command = [sys.executable, "-c", WITHOUT, call, *selftest.probe_command()]
-    done = subprocess.run(command, capture_output=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=True)
     return selftest.judge(json.loads(done.stdout))
 
 
@@ -96,7 +97,7 @@ def run_leaking(leak: str) -> bytes:
         f"from pie_cli.sandbox import linux, namespaces, policy, selftest; {LEAKS[leak]}; selftest.main()"
     )
     command = [sys.executable, "-I", "-c", script, selftest.probe_command()[-1]]
-    return subprocess.run(command, capture_output=True, timeout=30, check=True).stdout
+    return subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=True).stdout
 
 
 def test_refusal_names_what_is_missing_and_the_way_out(monkeypatch):
