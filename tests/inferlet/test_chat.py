@@ -80,7 +80,7 @@ def message(role, text):
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
 )
 @given(system=st.none() | texts, first=texts, more=turns)
 def test_fillers_of_a_history_are_the_templates_rendering(vocabulary, system, first, more):
@@ -224,7 +224,7 @@ def decoder(use):
     return chat.Decoder()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(text=texts.filter(lambda t: "<|" not in t), cuts=st.lists(st.integers(0, 40), max_size=6))
 def test_pieces_make_up_the_text_however_the_tokens_are_fed(decoder, text, cuts):
     decoder.reset()
