@@ -65,7 +65,7 @@ class Scenario:
             return act(step["n"])
         if kind in ("host_put", "host_set"):
             return act(step["value"])
-        return await asyncio.wait_for(act(), 5)
+        return await asyncio.wait_for(act(), 60)
 
 
 def _channel(name: str, spec: dict[str, Any]) -> Channel:

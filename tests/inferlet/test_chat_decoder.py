@@ -11,7 +11,7 @@ from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.testing import Client, Hub, byte_vocabulary
 from tests.inferlet.template_support import vocabulary_of
 
-pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
+pytestmark = pytest.mark.timeout(900)  # the first run fetches packages
 # One of each tokenizer: byte-level BPE, and SentencePiece with bytes to fall back on.
 TOKENIZERS = (
     "qwen3", "llama3.1", "gemma3", "deepseek-v3", "gpt-oss", "mistral-v3", "mistral-nemo",

@@ -36,7 +36,6 @@ MODELS = {
 }
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("main", [one_token, several_branches])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_wrong_model_ends_the_test_with_its_error(name, main):
@@ -45,13 +44,11 @@ def test_a_wrong_model_ends_the_test_with_its_error(name, main):
         run(main, model=model)
 
 
-@pytest.mark.timeout(30)
 def test_also_when_nothing_is_awaited_of_the_fire():
     with pytest.raises(ZeroDivisionError):
         run(submitted_and_left, model=lambda tokens: 1 // 0)
 
 
-@pytest.mark.timeout(30)
 def test_also_among_inferlets_that_wait_for_each_other():
     async def waits() -> None:
         await session.receive()

@@ -55,7 +55,7 @@ async def test_on_token_that_awaits_a_later_fire_of_its_run_fails_at_once(hub):
 
     for on_token in (takes_twice, awaits_its_result):
         with pytest.raises(InferletError, match="waits for a later fire of that run"):
-            await asyncio.wait_for(pipe.run_ahead(dec, 4, on_token), 20)
+            await asyncio.wait_for(pipe.run_ahead(dec, 4, on_token), 60)
     assert ws.folded() == 2
 
 

@@ -12,7 +12,7 @@ from inferlet.testing import Client, Hub, byte_vocabulary
 from tests.inferlet.template_support import judge, message
 from tests.packages import files_of
 
-pytestmark = pytest.mark.timeout(300)  # the first run fetches the package
+pytestmark = pytest.mark.timeout(900)  # the first run fetches the package
 # They cannot be rendered without tools, by `transformers` neither.
 REFUSED = {
     "CohereForAI-c4ai-command-r-plus-tool_use": "not iterable",

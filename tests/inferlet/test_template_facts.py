@@ -17,7 +17,7 @@ from tests.inferlet.template_support import (
     vocabulary_of,
 )
 
-pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
+pytestmark = pytest.mark.timeout(900)  # the first run fetches packages
 # They think, or their history keeps less of a last reply than the model said.
 UNLIKE_LIVE = {"qwen3", "qwq", "deepseek-r1", "gpt-oss"}
 

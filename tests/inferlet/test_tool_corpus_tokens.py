@@ -13,7 +13,7 @@ from tests.inferlet.template_support import vocabulary_of
 from tests.inferlet.test_tool_corpus import FIXTURES, check, observe
 from tests.packages import files_of
 
-pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
+pytestmark = pytest.mark.timeout(900)  # the first run fetches packages
 MODELS = {  # of the corpus, and the family that has their tokenizer and their template
     "Qwen/Qwen3-Coder": "qwen3-coder", "Qwen/Qwen3-": "qwen3", "openai/gpt-oss": "gpt-oss",
     "deepseek-ai/DeepSeek-V3-": "deepseek-v3", "deepseek-ai/DeepSeek-V3.1": "deepseek-v3.1",

@@ -19,7 +19,7 @@ from inferlet.testing import Client, Hub, byte_vocabulary
 from tests.inferlet.template_support import FAMILIES, judge, judge_of, vocabulary_of
 from tests.packages import files_of
 
-pytestmark = pytest.mark.timeout(300)  # the first run fetches packages
+pytestmark = pytest.mark.timeout(900)  # the first run fetches packages
 ADD = {
     "name": "add",
     "description": "It's a sum.",

@@ -78,7 +78,7 @@ class World:
         self, num_pages: int, seed: int, overlap: bool = False, patience: float = 5.0
     ) -> None:
         self.random = random.Random(seed)
-        self.patience = patience  # seconds without a fire, of whoever could
+        self.patience = patience  # seconds of CPU time without a fire, of whoever could
         self.hubs: dict[int, SoakHub] = {}
         self.num_checked = self.num_finished = self.num_killed = 0
         self.longest_stall = 0.0
@@ -95,14 +95,16 @@ class World:
         )  # fmt: skip
         self.engine = Engine(model, num_pages, worker_end, config)
 
-    async def run(self, seconds: float, at_once: int) -> None:
-        """Starts inferlets for so long, then waits for all of them."""
+    async def run(self, seconds: float, at_once: int, least: int = 0) -> None:
+        """Starts inferlets for so long, and at least so many, then waits for all of them."""
         end = time.monotonic() + seconds
+        num_started = 0
         pump = asyncio.create_task(self._pump())
         running: set[asyncio.Task] = set()
-        while time.monotonic() < end or running:
-            while len(running) < at_once and time.monotonic() < end:
+        while (goes_on := num_started < least or time.monotonic() < end) or running:
+            while len(running) < at_once and goes_on:
                 running.add(asyncio.create_task(self._live()))
+                num_started += 1
             done, running = await asyncio.wait(
                 running | {pump}, return_when=asyncio.FIRST_COMPLETED
             )
@@ -116,14 +118,14 @@ class World:
 
     async def _pump(self) -> None:
         """One step of the engine at a time; what it says is delivered in between."""
-        last_fire = time.monotonic()
+        last_fire = time.process_time()  # others may have the machine for seconds
         while True:
             busy = self.engine.step()
             if self.random.random() < 0.02:
                 self.engine.state.check_integrity()
             pool = self.engine.state.pool
             self.most_held = max(self.most_held, pool.capacity - pool.num_free)
-            now = time.monotonic()
+            now = time.process_time()
             while (message := self.link.receive()) is not None:
                 for number, body in message[1]:
                     for event in codec.decode_events(body):
@@ -298,11 +300,12 @@ def soak(
     seed: int,
     overlap: bool,
     patience: float = 5.0,
+    least: int = 0,
 ) -> World:
-    """The world after so many seconds, with everything that was in it gone."""
+    """The world after so many seconds and inferlets, with everything that was in it gone."""
     with each_task_its_runtime():
         world = World(num_pages, seed, overlap, patience)
-        asyncio.run(world.run(seconds, at_once))
+        asyncio.run(world.run(seconds, at_once, least))
     check_clean(world)
     return world
 

@@ -417,7 +417,7 @@ def test_a_signal_ends_an_add_and_a_second_one_does_not_stop_the_clean_up(
     process.send_signal(number)
     assert process.stdout.readline() == "cleaning up\n"  # two at once have no order
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 128 + number
+    assert process.wait(timeout=240) == 128 + number
     assert [path.name for path in store.folder.iterdir()] == [".lock"]
 
 
