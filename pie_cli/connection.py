@@ -3,17 +3,20 @@
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import zmq
 
 from ipc import client as c
 from ipc.codec import PROTOCOL_VERSION
-from pie_cli import cards
+from pie_cli import cards, stopped
 from pie_cli.settings import EngineFolder
 
 WELCOME_SECONDS = 30.0
+LOOK_SECONDS = 3.0  # of silence, after which it is seen whether the engine is stopped
+
+OnWait = Callable[[str], None]
 
 
 class EngineLost(Exception):
@@ -65,7 +68,8 @@ class Connection(ABC):
 
     def expect(self, kind: type | tuple[type, ...], seconds: float) -> c.FromHub:
         """The next message of a kind, others dropped. Raises EngineLost, also after `seconds`."""
-        deadline = time.monotonic() + seconds
+        quiet = time.monotonic()
+        deadline = quiet + seconds
         while True:
             ended = self.engine_ended()  # before reading: its last words come first
             message = self.receive()
@@ -74,13 +78,31 @@ class Connection(ABC):
             if isinstance(message, c.EngineFailed):
                 raise self.lost(message.message, message.hint)
             if message is not None:
+                quiet = time.monotonic()
                 continue
             if ended:
                 raise self.lost()
+            if time.monotonic() >= quiet + LOOK_SECONDS:
+                deadline = self._deadline(deadline)
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self.lost("the engine does not answer", self.when_silent)
-            self.wait(left)
+                raise self.lost(*self._silence())
+            self.wait(min(left, LOOK_SECONDS))
+
+    def stopped(self) -> dict[int, str]:
+        """Process and name of those parts of the engine that are stopped, as far as is known."""
+        return {}
+
+    def _silence(self) -> tuple[str, str]:
+        """What to say of an engine that does not answer, and what to do about it."""
+        if parts := self.stopped():
+            why, hint = stopped.told(parts)
+            return f"the engine does not answer: {why}", hint
+        return "the engine does not answer", self.when_silent
+
+    def _deadline(self, before: float) -> float:
+        """Until when to wait on, after some silence."""
+        return before
 
     def _introduce(self, user: str, other_version: str) -> c.Welcome:
         """Greet; `other_version` says what to do about an engine of another one."""
@@ -95,9 +117,13 @@ class Connection(ABC):
 class LocalConnection(Connection):
     """To an engine of this user on this machine."""
 
-    def __init__(self, folder: EngineFolder, card: cards.Card) -> None:
-        """Raises EngineLeft when the engine is gone."""
+    def __init__(
+        self, folder: EngineFolder, card: cards.Card, on_wait: OnWait | None = None
+    ) -> None:
+        """Raises EngineLeft when the engine is gone. `on_wait`: is told of a stopped engine, and
+        waits until it goes on."""
         self.card = card
+        self._on_wait, self._has_told = on_wait, False
         try:
             self._pidfd = os.pidfd_open(card.pid)
         except OSError:
@@ -118,6 +144,20 @@ class LocalConnection(Connection):
             if self.engine_ended():
                 raise EngineLeft(str(error), error.hint, error.log) from None
             raise
+
+    def stopped(self) -> dict[int, str]:
+        return stopped.stopped_parts(self.card.pid)
+
+    def _deadline(self, before: float) -> float:
+        now = time.monotonic()
+        if not stopped.is_stopped(self.card.pid):
+            return before
+        if self._on_wait is None:
+            return now  # it would not answer in any time
+        if not self._has_told:
+            self._has_told = True
+            self._on_wait("; ".join(self._silence()))
+        return max(before, now + WELCOME_SECONDS)
 
     def send(self, message: c.FromClient) -> None:
         self._socket.send(c.encode(message))
@@ -156,19 +196,26 @@ class LocalConnection(Connection):
 
 
 def connect(
-    folder: EngineFolder, even_silent: bool = False, client: str | None = None
+    folder: EngineFolder,
+    even_silent: bool = False,
+    client: str | None = None,
+    on_wait: OnWait | None = None,
 ) -> LocalConnection | None:
     """A greeted connection to the engine of a folder; None when none runs there.
 
-    An engine that does not greet is an EngineLost, unless the connection is wanted even so.
+    An engine that does not greet is an EngineLost, unless the connection is wanted even so, or
+    `on_wait` is told that it is stopped.
     """
     card = cards.read(folder)
     if card is None:
         return None
     connection = None
     try:
-        connection = LocalConnection(folder, card)
-        connection.greet(client)
+        connection = LocalConnection(folder, card, on_wait)
+        if even_silent and stopped.is_stopped(card.pid):
+            connection.send(c.Hello(PROTOCOL_VERSION, os.getpid(), client or user_name()))
+        else:
+            connection.greet(client)
         return connection
     except EngineLeft:
         if connection:

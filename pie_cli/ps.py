@@ -140,6 +140,9 @@ def stop() -> int:
             note("no engine is running")
         for engine in engines:
             engine.send(c.StopEngine())
+            # One that is stopped cannot leave; once it can, it does so before all else.
+            with suppress(ProcessLookupError):
+                os.kill(engine.card.pid, signal.SIGCONT)
         for engine in engines:
             if not engine.wait_end(STOP_SECONDS):
                 note(f"the engine with `{engine.card.model}` does not answer: killing it")

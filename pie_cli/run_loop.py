@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from ipc import client as c
-from pie_cli.connection import Connection, EngineLost
+from pie_cli import stopped
+from pie_cli.connection import LOOK_SECONDS, Connection, EngineLost
 from pie_cli.output import note
 from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines
@@ -47,6 +48,8 @@ class RunLoop:
         self._interrupted_at: float | None = None
         self.refusal: c.Refused | None = None
         self._changes, self.changed = changes, False
+        self._stopped: dict[int, str] = {}  # parts of the engine, as was told
+        self._heard_at = time.monotonic()
 
     @property
     def interrupted(self) -> bool:
@@ -76,6 +79,7 @@ class RunLoop:
         idle = True
         while message := self._connection.receive():
             idle = False
+            self._heard_at = time.monotonic()
             if not self._is_of_detached(message):
                 self._handle(message)
         if ended and idle:
@@ -88,6 +92,7 @@ class RunLoop:
             watched.append(self._changes.descriptor)
         if self._stdin and self._stdin.wants_reading:
             watched.append(self._stdin.descriptor)
+        self._look_for_stopped()
         ready = self._connection.wait(self._patience(), watched)
         if self._interrupts.descriptor in ready:
             os.read(self._interrupts.descriptor, 64)
@@ -98,6 +103,15 @@ class RunLoop:
                 self._kill()
         elif self._stdin and self._stdin.descriptor in ready:
             self._stdin.read()
+
+    def _look_for_stopped(self) -> None:
+        """Say why nothing happens, once."""
+        if time.monotonic() < self._heard_at + LOOK_SECONDS:
+            return
+        parts = self._connection.stopped()
+        if parts and parts != self._stopped:
+            note("the run waits: " + "; ".join(stopped.told(parts)))
+        self._stopped = parts
 
     # ---- what the hub says
 
@@ -231,9 +245,9 @@ class RunLoop:
             self._connection.send(c.Kill(live, interrupted=True))
         return len(live)
 
-    def _patience(self) -> float | None:
+    def _patience(self) -> float:
         if self._interrupted_at is None:
-            return None
+            return LOOK_SECONDS
         left = self._interrupted_at + INTERRUPT_SECONDS - time.monotonic()
         if left <= 0:
             note("the engine does not answer; the process ends with this command")

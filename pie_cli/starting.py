@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pie_cli import config, remote, settings
-from pie_cli.connection import Connection, EngineLost, LocalConnection, connect
+from pie_cli.connection import Connection, EngineLost, LocalConnection, OnWait, connect
 
 CARD_SECONDS = 60.0  # until a new engine's hub answers; the model loads after that
 FAILED = 3  # the daemon's exit code when the last line of its log says why
+NOTICE_SECONDS = 5.0  # that another command may take to start the engine unnoticed
 _POLL_SECONDS = 0.01
 
 
@@ -26,29 +27,31 @@ def find_engine(model: str | None) -> LocalConnection | None:
 
 def find_anywhere(
     model: config.Setting, keep_alive: float, on_start: Callable[[str], None],
-    client: str | None = None, there: remote.Remote | None = None,
+    client: str | None = None, there: remote.Remote | None = None, on_wait: OnWait | None = None,
 ) -> Connection:  # fmt: skip
     """A connection to the engine at `there`, else to this machine's, as `find_or_start`."""
     if there:
         return remote.connect(there, client, model)
+    user = config.value("run.client", client)
     with chosen(model) as name:
-        return find_or_start(name, keep_alive, on_start, config.value("run.client", client))
+        return find_or_start(name, keep_alive, on_start, user, on_wait)
 
 
 def find_or_start(
-    model: str | None, keep_alive: float, on_start: Callable[[str], None], client: str | None = None
-) -> LocalConnection:
+    model: str | None, keep_alive: float, on_start: Callable[[str], None],
+    client: str | None = None, on_wait: OnWait | None = None,
+) -> LocalConnection:  # fmt: skip
     """A connection to the model's engine on this machine. `on_start` is told the name of a model to be loaded.
-    `client`: for whom the connection speaks.
+    `client`: for whom the connection speaks. `on_wait`: is told why nothing happens for long.
 
     Raises EngineLost, StoreFailure and UsageError.
     """
     name = model or settings.chosen_model()
     if name and settings.is_stored(name):  # then all that start at once wait for the first
-        return _start_once(name, keep_alive, on_start, client)
+        return _start_once(name, keep_alive, on_start, client, on_wait)
     from pie_cli.models import resolve
 
-    return _start_once(resolve(model)["name"], keep_alive, on_start, client)
+    return _start_once(resolve(model)["name"], keep_alive, on_start, client, on_wait)
 
 
 @contextmanager
@@ -65,16 +68,21 @@ def chosen(model: config.Setting) -> Iterator[str | None]:
 
 
 def _start_once(
-    model: str, keep_alive: float, on_start: Callable[[str], None], client: str | None
-) -> LocalConnection:
+    model: str, keep_alive: float, on_start: Callable[[str], None], client: str | None,
+    on_wait: OnWait | None,
+) -> LocalConnection:  # fmt: skip
     folder = settings.engine_folder(model)
-    if connection := connect(folder, client=client):
+
+    def connected() -> LocalConnection | None:
+        return connect(folder, client=client, on_wait=on_wait)
+
+    if connection := connected():
         return connection
     from pie_cli.models import resolve
 
     prepare(folder)
-    with _start_lock(folder):
-        if connection := connect(folder, client=client):
+    with _start_lock(folder, connected, on_wait) as connection:
+        if connection or (connection := connected()):
             return connection
         facts = resolve(model)
         on_start(model)
@@ -91,11 +99,25 @@ def prepare(folder: settings.EngineFolder) -> None:
 
 
 @contextmanager
-def _start_lock(folder: settings.EngineFolder) -> Iterator[None]:
+def _start_lock(
+    folder: settings.EngineFolder,
+    connected: Callable[[], LocalConnection | None],
+    on_wait: OnWait | None,
+) -> Iterator[LocalConnection | None]:
+    """The right to start the engine; or a connection, once whoever has the right has started it."""
     descriptor = os.open(folder.start_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    since = time.monotonic()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        while not (connection := connected()):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_POLL_SECONDS)
+            if on_wait and time.monotonic() - since > NOTICE_SECONDS:
+                on_wait("another command is about to start the engine: this one waits for it")
+                on_wait = None
+        yield connection
     finally:
         os.close(descriptor)
 

@@ -290,6 +290,8 @@ class Launcher:
         ends = [child.launched.exited for child in self._children.values()]
         for launch_id in list(self._children):
             self.kill(launch_id)
+        with contextlib.suppress(ProcessLookupError):  # a stopped one would not tell of their ends
+            self._process.send_signal(signal.SIGCONT)
         if ends:
             await asyncio.wait(ends, timeout=_CLOSE_TIMEOUT)
         if self._link:  # else the zygote died meanwhile

@@ -83,6 +83,7 @@ class WorkerProcess:
         if self._pidfd < 0:
             return
         self._loop.remove_reader(self._pidfd)
+        self._process.send_signal(signal.SIGCONT)  # a stopped one cannot end itself
         if self._process.poll() is None and not await self._shut_down():
             self._process.terminate()
             if not await self._wait(TERMINATE_SECONDS):

@@ -29,6 +29,8 @@ from tests.cli.conftest import (
 from tests.cli.fault_stages import BYSTANDER, HELLO
 from tests.cli.hub_client import HubClient
 
+# Messages of apps, and what runs say of parts that are stopped.
+_NO_END = ("here ", "xxx", "the run waits: its ", "the engine does not answer: its ")
 PR_SET_CHILD_SUBREAPER = 36
 MAX_DEATHS = 2  # of worker or zygote that one engine lives through here; it bears one more
 
@@ -79,7 +81,7 @@ class Run:
         """(exit code, stdout, what stderr says besides messages)."""
         status = self.process.wait(SECONDS)
         lines = self.err.read_text().splitlines(keepends=True)
-        said = "".join(line for line in lines if not line.startswith(("here ", "xxx")))
+        said = "".join(line for line in lines if not line.startswith(_NO_END))
         return status, self.out.read_text(), said
 
 

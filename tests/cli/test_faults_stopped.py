@@ -6,8 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from tests.cli.fault_stages import STAGES
+from tests.cli import fault_worker
+from tests.cli.conftest import wait_until
+from tests.cli.fault_stages import HELLO, STAGES
 from tests.cli.faults import Bystander, FaultyEngine, assert_ends, descendants, stop
+from tests.cli.test_faults import GOES_ON
 from tests.cli.test_faults_launch import KILLED, STOPPED
 
 KILL, CONT = signal.SIGKILL, signal.SIGCONT
@@ -44,13 +47,68 @@ def test_a_process_ends_by_pie_kill_whatever_part_is_stopped(faulty: FaultyEngin
     faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
 
 
-@pytest.mark.slow
-def test_no_process_of_an_engine_outlives_one_with_a_stopped_zygote(faulty: FaultyEngine):
+@pytest.mark.parametrize("part", ["hub", "worker", "zygote"])
+def test_pie_stop_ends_an_engine_with_a_stopped_part(faulty: FaultyEngine, part):
+    """It is woken first: so it leaves as ever, and its processes hear of it."""
     run = faulty.run(RECEIVING)
     run.inner_pid()
     hub = faulty.pid_of("hub")
     before = descendants(hub)
-    stop(faulty.pid_of("zygote"))
-    assert faulty.engine.pie("stop").returncode == 0
+    stop(faulty.pid_of(part))
+    done = faulty.engine.pie("stop")
+    assert (done.returncode, done.stderr) == (0, "")
     assert_ends(run, STOPPED)
     faulty.check_nothing_is_left(hub=hub, survives=False, before=before)
+
+
+@pytest.mark.parametrize("words", [("ps",), ("kill", "1"), ("send", "1", "x"), ("logs", "1")])
+def test_a_verb_says_that_the_engine_is_stopped_and_what_to_do(faulty: FaultyEngine, words):
+    hub = faulty.pid_of("hub")
+    stop(hub)
+    done = faulty.engine.pie(*words)
+    os.kill(hub, CONT)
+    assert done.returncode == 3
+    assert f"its hub (process {hub}) is stopped" in done.stderr
+    assert f"hint: `kill -CONT {hub}` lets it go on; `pie stop` ends the engine" in done.stderr
+    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
+
+
+def test_a_run_waits_for_a_stopped_engine_says_so_and_goes_on(faulty: FaultyEngine):
+    hub = faulty.pid_of("hub")
+    stop(hub)
+    run = faulty.run(RECEIVING, name="late")
+    wait_until(lambda: f"(process {hub}) is stopped" in run.err.read_text())
+    assert run.process.poll() is None
+    os.kill(hub, CONT)
+    run.inner_pid()
+    assert faulty.engine.pie("kill", "late").returncode == 0
+    assert_ends(run, KILLED)
+    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
+
+
+@pytest.mark.parametrize("part", ["hub", "worker", "zygote"])
+def test_a_run_says_once_that_a_part_is_stopped_and_goes_on(faulty: FaultyEngine, part):
+    run = faulty.run(RECEIVING)
+    run.inner_pid()
+    hub, pid = faulty.pid_of("hub"), faulty.pid_of(part)
+    stop(pid)
+    wait_until(lambda: f"its {part} (process {pid}) is stopped" in run.err.read_text())
+    os.kill(pid, CONT)
+    assert faulty.engine.pie("send", "victim", "end", "--client", "me").returncode == 0
+    assert_ends(run, GOES_ON, '"done"\n')
+    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
+
+
+def test_a_run_that_is_stopped_while_it_starts_the_engine_holds_up_no_other(faulty: FaultyEngine):
+    """As with Ctrl-Z: whoever comes later takes the engine that it has started."""
+    faulty.stop()
+    (faulty.home / fault_worker.HOLD).touch()
+    first = faulty.run(HELLO, name="first")
+    hub = faulty.pid_of("hub")
+    stop(first.process.pid)
+    second = faulty.run(HELLO, name="second")
+    (faulty.home / fault_worker.HOLD).unlink()
+    assert_ends(second, (0, ""), '"hello"\n')
+    os.kill(first.process.pid, CONT)
+    assert_ends(first, (0, "starting the engine with `fake`\n"), '"hello"\n')
+    assert faulty.engine.card()["pid"] == hub
