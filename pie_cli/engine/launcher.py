@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pie_cli.engine import control, zygote_process
 
-NUM_SPARES = 3  # each saves a launch 4 ms, and holds 2 MB until then
+NUM_SPARES = 3  # each saves a launch 2 ms, and holds 1.5 MB until then
 _START_TIMEOUT = 60.0  # seconds; a cold disk needs several
 _CLOSE_TIMEOUT = 5.0
 
