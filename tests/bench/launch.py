@@ -3,8 +3,9 @@
     python -m tests.bench.launch MODEL_FOLDER [--tiers full,reduced,none] [--live 1,8,64,256,1000]
 
 Launches through the real launcher, zygote and SDK, without an engine: milliseconds from the request
-to the first line of the inferlet's `main`. First one at a time, from a new process and from a spare
-one; then many at once, which stay and wait for a message while their memory is read.
+to the first line of the inferlet's `main`, and what it takes of the CPU, which other work disturbs
+less. First one at a time, from a new process and from a spare one; then many at once, which stay
+and wait for a message while their memory is read.
 """
 
 import argparse
@@ -43,6 +44,8 @@ class Latency:
     p50: float
     p90: float
     min: float
+    child: float  # CPU until it is idle, p50
+    zygote: float  # CPU of launch and reaping, p50: of another process, where a spare one is used
 
 
 @dataclass
@@ -88,13 +91,19 @@ class Bench:
             await launched.exited
             launched.sock.close()
 
-    async def one_at_a_time(self, count: int) -> list[float]:
+    async def one_at_a_time(self, count: int) -> list[tuple[float, float, float]]:
+        """Milliseconds to `main`, and of CPU in child and zygote."""
         times = []
         for _ in range(count):
+            zygote_before = cpu_time(self.launcher.zygote_pid)
             launched, taken = await self.launch()
-            times.append(taken)
+            await asyncio.sleep(PAUSE / 2)
+            while launched.pid is None:
+                await asyncio.sleep(0)
+            child = cpu_time(launched.pid)
             await self.end([launched])
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PAUSE / 2)
+            times.append((taken, child, cpu_time(self.launcher.zygote_pid) - zygote_before))
         return times
 
     async def many(self, num_live: int) -> Live:
@@ -117,14 +126,21 @@ def own_memory(pid: int) -> int:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
 
 
+def cpu_time(pid: int) -> float:
+    """Milliseconds of CPU so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
+
+
 def available() -> int:
     text = Path("/proc/meminfo").read_text()
     return int(text.partition("MemAvailable:")[2].split()[0]) << 10
 
 
-def summary(tier: str, what: str, times: list[float]) -> Latency:
-    p90 = statistics.quantiles(times, n=10)[-1]
-    return Latency(tier, what, statistics.median(times), p90, min(times))
+def summary(tier: str, what: str, times: list[tuple[float, float, float]]) -> Latency:
+    walls, children, zygotes = zip(*times, strict=True)
+    p90 = statistics.quantiles(walls, n=10)[-1]
+    cpu = statistics.median(children), statistics.median(zygotes)
+    return Latency(tier, what, statistics.median(walls), p90, min(walls), *cpu)
 
 
 async def measure(tier: str, options: argparse.Namespace) -> list[Latency | Live]:
@@ -142,9 +158,12 @@ async def measure(tier: str, options: argparse.Namespace) -> list[Latency | Live
 
 def print_rows(rows: list[Latency | Live]) -> None:
     latencies = [row for row in rows if isinstance(row, Latency)]
-    print(f"{'ms to `main`, one at a time':<40}{'p50':>8}{'p90':>8}{'min':>8}")
+    print(
+        f"{'ms to `main`, one at a time':<40}{'p50':>8}{'p90':>8}{'min':>8}{'child':>8}{'zygote':>8}"
+    )
     for row in latencies:
-        print(f"{row.tier:<10}{row.what:<30}{row.p50:>8.1f}{row.p90:>8.1f}{row.min:>8.1f}")
+        walls = f"{row.p50:>8.1f}{row.p90:>8.1f}{row.min:>8.1f}"
+        print(f"{row.tier:<10}{row.what:<30}{walls}{row.child:>8.1f}{row.zygote:>8.1f}")
     print(f"\n{'all at once, then idle':<40}{'p50 ms':>8}{'max ms':>8}{'USS MB':>8}{'MB each':>8}")
     for row in rows:
         if isinstance(row, Live):
