@@ -122,7 +122,8 @@ def local_pair() -> tuple[LocalLink, LocalLink]:
 # ---- over a network
 
 DOMAIN = b"pie"  # of the questions whether a key may connect
-HANDSHAKE_MS = 5_000  # in which a peer has shown its key
+HANDSHAKE_MS = 5_000  # in which a client has shown its key
+PATIENCE_MS = 20_000  # in which a server takes a connection: others may crowd it
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 20_000  # after which a peer is gone
 MAX_WAITING = 1000  # frames to one peer, or from it, that ZeroMQ keeps
@@ -152,6 +153,7 @@ def guard_server(socket: zmq.Socket, secret: str) -> None:
     socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
     socket.setsockopt(zmq.SNDHWM, MAX_WAITING)
     socket.setsockopt(zmq.RCVHWM, MAX_WAITING)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     _guard(socket)
 
 
@@ -161,7 +163,8 @@ def guard_client(socket: zmq.Socket, server: str, public: str, secret: str) -> N
     socket.setsockopt(zmq.CURVE_PUBLICKEY, public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
     socket.setsockopt(zmq.RECONNECT_IVL, -1)
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, HANDSHAKE_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, PATIENCE_MS)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, PATIENCE_MS)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
     _guard(socket)
@@ -170,7 +173,6 @@ def guard_client(socket: zmq.Socket, server: str, public: str, secret: str) -> N
 def _guard(socket: zmq.Socket) -> None:
     socket.setsockopt(zmq.IPV6, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
     socket.setsockopt(zmq.HEARTBEAT_TTL, SILENCE_MS)

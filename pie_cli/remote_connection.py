@@ -1,5 +1,6 @@
 """A client's connection to an engine on another machine. Files that its apps send come over it."""
 
+import errno
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -16,7 +17,6 @@ from pie_cli.downloads import Downloads
 from pie_cli.keys import require_curve
 from pie_cli.remote import Remote
 
-CONNECT_SECONDS = 15.0  # a server that strangers crowd lets them wait
 LINGER_MS = 2000
 _REFUSED = {
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: (
@@ -114,13 +114,13 @@ class RemoteConnection(Connection):
             self._socket.send(piece)
 
     def _shake_hands(self) -> None:
-        address, deadline = self._remote.address, time.monotonic() + CONNECT_SECONDS
+        address, deadline = self._remote.address, time.monotonic() + transport.PATIENCE_MS / 1000
         while (left := deadline - time.monotonic()) > 0:
             self._monitor.poll(int(left * 1000) + 1)
-            event, _ = transport.next_event(self._monitor) or (0, 0)
+            event, value = transport.next_event(self._monitor) or (0, 0)
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 return
-            if event in _REFUSED:
+            if event in _REFUSED and value != errno.EAGAIN:  # that is silence
                 self._has_ended = True
                 words, hint = _REFUSED[event]
                 raise EngineLost(words.format(address), hint)

@@ -11,7 +11,6 @@ import asyncio
 import os
 import resource
 import signal
-from contextlib import suppress
 
 import zmq
 
@@ -20,6 +19,7 @@ from ipc.errors import ProtocolError
 from ipc.pieces import MAX_JOINED
 from ipc.transport import guard_server, monitor, next_event
 from pie_cli import keys
+from pie_cli.engine.gate import Gate
 from pie_cli.engine.guests import Guest, Outlet
 from pie_cli.engine.journal import Journal
 from pie_cli.engine.zap import Keyring, Refusals, Zap
@@ -37,7 +37,7 @@ class Door:
     """Made inside a running loop."""
 
     def __init__(self, descriptor: int, address: str, hub: str, journal: Journal) -> None:
-        self._descriptor, self._address, self._hub = descriptor, address, hub
+        self._gate, self._hub = Gate(descriptor), hub
         self._journal, self._refusals = journal, Refusals(journal)
         self._keyring = Keyring(self._drop_unknown)
         self._guests: dict[bytes, Guest] = {}
@@ -51,8 +51,8 @@ class Door:
         self._socket.setsockopt(zmq.LINGER, 1000)
         guard_server(self._socket, keys.server_secret())
         self._monitor = monitor(self._socket)
-        self._endpoint = ""
-        self._open()
+        self._socket.setsockopt(zmq.USE_FD, descriptor)
+        self._socket.bind(address)
         self._monitor_reader = ZmqReader(self._monitor.getsockopt(zmq.FD), self._watch)
         self._reader = ZmqReader(self._socket.getsockopt(zmq.FD), self._receive)
         self._outlet = Outlet(self._socket, self._reader.check, self._cannot_send)
@@ -75,12 +75,6 @@ class Door:
 
     # ---- connections
 
-    def _open(self) -> None:
-        """Take connections from the socket that the hub listens with, from a copy of it."""
-        self._socket.setsockopt(zmq.USE_FD, os.dup(self._descriptor))
-        self._socket.bind(self._address)
-        self._endpoint = self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-
     def _watch(self) -> bool:
         """One event of a connection. Those of one descriptor come in order."""
         event = next_event(self._monitor)
@@ -101,16 +95,13 @@ class Door:
         return True
 
     def _limit(self) -> None:
-        """Beyond some, those who come wait in the kernel's queue until others have left."""
-        share = max(
-            len(self._strangers) / MAX_STRANGERS, len(self._connections) / MAX_CONNECTIONS
-        )
-        if self._endpoint and share >= 1:
-            with suppress(zmq.ZMQError):
-                self._socket.unbind(self._endpoint)
-            self._endpoint = ""
-        elif not self._endpoint and share < 0.75:
-            self._open()
+        """Beyond some, nobody may come until others have left."""
+        strangers = len(self._strangers) / MAX_STRANGERS
+        share = max(strangers, len(self._connections) / MAX_CONNECTIONS)
+        if share >= 1:
+            self._gate.close()
+        elif share < 0.75:
+            self._gate.open()
 
     def _drop_unknown(self) -> None:
         """A key was taken back."""
@@ -128,9 +119,9 @@ class Door:
             return False
         guest = self._guests.get(identity.bytes)
         try:
+            guest = guest or self._arrive(identity.bytes, frames[0])
             if len(frames) != 1:
                 raise ProtocolError("a message of several frames")
-            guest = guest or self._arrive(identity.bytes, frames[0])
             if guest:
                 self._hear(guest, frames[0].bytes)
         except ProtocolError as error:
