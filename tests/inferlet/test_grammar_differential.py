@@ -93,6 +93,11 @@ class Draw:
                 found[word] = self.schema(depth)
             else:
                 found[word] = self.random.randint(0, 3)
+        if "contains" not in found and self.random.random() < 0.2:
+            found["uniqueItems"] = True
+            found["items"] = {"enum": self.some(SCALARS, 1, 4)}
+            if "prefixItems" in found:
+                found["prefixItems"] = [{"enum": self.some(SCALARS, 1, 3)} for _ in range(2)]
         if "contains" in found and self.random.random() < 0.4:
             found["minContains"] = self.random.randint(0, 2)
             found["maxContains"] = self.random.randint(0, 3)
@@ -162,7 +167,10 @@ class Draw:
         return found
 
     def items(self, depth):
-        return {"prefixItems": [self.schema(depth) for _ in range(self.random.randint(1, 2))]}
+        found = {"prefixItems": [self.schema(depth) for _ in range(self.random.randint(1, 2))]}
+        if self.random.random() < 0.3:
+            found["contains"] = self.schema(depth)
+        return found
 
 
 def orders(value):

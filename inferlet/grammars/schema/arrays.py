@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferlet.grammars.schema.rules import Rules
 
 MAX_COUNTED = 64  # items that are written one by one
-MAX_UNIQUE = 7  # values, of which every subset is a state
+MAX_UNIQUE = 1_024  # sets of values, each a state
 
 
 def alternatives(rules: "Rules", shape: Array) -> list[Sequence]:
@@ -155,31 +155,41 @@ class _Items:
         return all(self.rules.expander.emptiness.of_need(both(a, b)) for a, b in pairs)
 
     def _unique(self) -> list[Sequence]:
-        values = self._values()
+        """Each item takes one of the values: so a state is the set of those that are used."""
+        bits: dict[Shape, int] = {}
         names: dict[int, str] = {}
+        todo: list[int] = []
 
         def state(used: int) -> Symbol:
             """What follows when the values of the bits are used."""
-            if used in names:
-                return Symbol(names[used])
-            names[used] = self.lark.new_name()
-            count = used.bit_count()
-            found: list[Sequence] = [(self.close,)] if count and count >= self.low else []
-            if self.high is None or count < self.high:
-                start = (self.comma,) if used else ()
-                for bit, value in enumerate(values):
-                    if not used >> bit & 1:
-                        found.append((*start, Symbol(value), state(used | 1 << bit)))
-            self.lark.rules[names[used]] = found
+            if used not in names:
+                if len(names) >= MAX_UNIQUE:
+                    raise self._refuse(
+                        "uniqueItems", f"is supported for at most {MAX_UNIQUE} sets of values"
+                    )
+                names[used] = self.lark.new_name()
+                todo.append(used)
             return Symbol(names[used])
 
         found = [(self.open, state(0))]
+        while todo:
+            used = todo.pop()
+            count = used.bit_count()
+            more: list[Sequence] = [(self.close,)] if count and count >= self.low else []
+            if self.high is None or count < self.high:
+                start = (self.comma,) if used else ()
+                for value in self._values(item_need(self.shape, count)):
+                    bit = bits.setdefault(value, 1 << len(bits))
+                    if not used & bit:
+                        text = Symbol(self.lark.terminal(terminal(value)))
+                        more.append((*start, text, state(used | bit)))
+            self.lark.rules[names[used]] = more
         return [*found, self.empty] if self.low == 0 else found
 
-    def _values(self) -> list[str]:
-        """A terminal for each value that an item can be."""
+    def _values(self, need: Need) -> list[Shape]:
+        """A shape for each value that an item can be."""
         shapes: dict[Shape, None] = {}
-        for shape in self.rules.expander.union_of(self.shape.items):
+        for shape in self.rules.expander.union_of(need):
             match shape:
                 case Null():
                     shapes[shape] = None
@@ -189,9 +199,7 @@ class _Items:
                     shapes.update((type(shape)(values=(value,)), None) for value in values)
                 case _:
                     raise self._refuse("uniqueItems", "is supported for items of an `enum` only")
-        if self.shape.prefix or len(shapes) > MAX_UNIQUE:
-            raise self._refuse("uniqueItems", f"is supported for at most {MAX_UNIQUE} values")
-        return [self.lark.terminal(terminal(shape)) for shape in shapes]
+        return list(shapes)
 
     def _refuse(self, keyword: str, why: str) -> Exception:
         return refuse(self.shape.place or "#", keyword, why)

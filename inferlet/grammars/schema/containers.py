@@ -59,21 +59,16 @@ def _rest_keyword(place: Place) -> str | None:
         return "items"
     if "additionalItems" in value and isinstance(value.get("items"), list):
         return "additionalItems"
-    return _unevaluated(place, "unevaluatedItems", ("contains",))
+    return _unevaluated(place, "unevaluatedItems")
 
 
-def _unevaluated(place: Place, keyword: str, others: tuple[str, ...] = ()) -> str | None:
+def _unevaluated(place: Place, keyword: str) -> str | None:
     """The keyword when it asserts something by itself: not beside schemas that evaluate members,
     for which `unevaluated` stands."""
     value = place.value
     if keyword not in value or value[keyword] is True:
         return None
-    if any(other in keywords.APPLICATORS for other in value):
-        return None
-    for other in value:
-        if other in others:
-            raise refuse(place, keyword, f"is not supported beside `{other}`")
-    return keyword
+    return None if keywords.has_evaluating(value) else keyword
 
 
 def array_limits(expander: "Expander", place: Place) -> Array | None:

@@ -13,6 +13,7 @@ from inferlet.grammars.schema import keywords
 MAX_DEPTH = 400
 _FLATTER = "\n\nhint: move parts to `$defs` and use `$ref`"
 MAX_EXPONENT = 400  # of a number in a schema
+MAX_SCOPED = 20_000  # places, each as often as there are ways to it
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,6 +23,7 @@ class Place:
     value: Any  # a dict or a bool
     path: str
     base: str
+    scope: tuple[str, ...] = ()  # documents on the way here, where a dynamic reference needs them
 
 
 def shown(place: Place | str) -> str:
@@ -94,7 +96,11 @@ class Document:
         self.is_declared = declared is not None
         self._targets: set[str] = set()
         self._resources: set[str] = set()  # bases of embedded documents
+        self._dynamic: dict[tuple[str, str], Any] = {}  # by base and `$dynamicAnchor`
+        self._scoped: dict[tuple[int, tuple[str, ...]], Place] = {}
+        self._has_dynamic = False
         self._walk(root)
+        self._has_scopes = bool(self._has_dynamic and self._resources)
         self.root = self.at(root, "#")
 
     def at(self, value: Any, path: str, parent: Place | None = None) -> Place:
@@ -111,24 +117,36 @@ class Document:
         if known is None:
             known = Place(value, path, parent.base if parent else "")
             self._places[id(value)] = known
-        return known
+        return self._in_scope(known, parent) if self._has_scopes else known
+
+    def _in_scope(self, place: Place, parent: Place | None) -> Place:
+        """The place as it is reached from another one: documents count in order of entrance."""
+        scope = parent.scope if parent else ()
+        if place.base not in scope:
+            scope += (place.base,)
+        key = (id(place.value), scope)
+        if key not in self._scoped:
+            if len(self._scoped) >= MAX_SCOPED:
+                raise refuse(place, "$dynamicRef", "is reached in too many ways")
+            self._scoped[key] = Place(place.value, place.path, place.base, scope)
+        return self._scoped[key]
 
     def first_with(self, keyword: str) -> Place:
         """The first place that has a keyword."""
         found = (place for place in self._places.values() if keyword in place.value)
         return next(found, self.root)
 
-    def make(self, value: Any, path: str) -> Place:
+    def make(self, value: Any, path: str, parent: Place | None = None) -> Place:
         """A place for a schema that is not in the document."""
         self._made.append(value)
-        return self.at(value, path)
+        return self.at(value, path, parent)
 
     def resolve(self, place: Place, keyword: str) -> Place:
         """What a `$ref` means; GrammarError when it is not in the document."""
         reference = place.value[keyword]
         if not isinstance(reference, str):
             raise refuse(place, keyword, "must be a string")
-        uri, fragment = urldefrag(urljoin(place.base, reference))
+        uri, fragment = urldefrag(_joined(place.base, reference))
         value: Any = self._by_uri.get(uri)
         if value is None and uri in ("", "#"):
             value = self._root_value
@@ -141,16 +159,24 @@ class Document:
             value = self._by_uri.get(f"{uri}#{fragment}")
             if value is None:
                 raise refuse(place, keyword, f"`{reference}` names no `$anchor` of this document")
-            return self.at(value, f"#{fragment}")
+            return self.at(value, f"#{fragment}", place)
         return self._pointer(place, keyword, value, fragment)
 
     def resolve_dynamic(self, place: Place, keyword: str) -> Place:
-        """In a document that embeds no other, the outermost anchor of a name is the only one."""
-        if self._resources:
+        """The outermost anchor of the name. It is the only one where no document is embedded."""
+        found = self.resolve(place, keyword)
+        if not self._resources:
+            return found
+        if keyword != "$dynamicRef":
             raise refuse(
                 place, keyword, "is not supported in a document that embeds others by `$id`"
             )
-        return self.resolve(place, keyword)
+        name = urldefrag(place.value[keyword]).fragment
+        if isinstance(found.value, dict) and found.value.get("$dynamicAnchor") == name:
+            for base in place.scope:
+                if (base, name) in self._dynamic:
+                    return self.at(self._dynamic[base, name], f"#{name}", place)
+        return found
 
     def _pointer(self, place: Place, keyword: str, value: Any, fragment: str) -> Place:
         base = place.base
@@ -164,7 +190,7 @@ class Document:
                 value = value[int(name)]
             else:
                 raise refuse(place, keyword, f"`#{fragment}` points to nothing")
-        return self.at(value, f"#{fragment}", Place(None, "", base))
+        return self.at(value, f"#{fragment}", Place(None, "", base, place.scope))
 
     def _add_target(self, reference: Any) -> None:
         """All places that a pointer passes."""
@@ -199,9 +225,18 @@ class Document:
             for anchor in (value.get("$anchor"), value.get("$dynamicAnchor")):
                 if isinstance(anchor, str):
                     self._by_uri[f"{base}#{anchor}"] = value
+            if isinstance(anchor := value.get("$dynamicAnchor"), str):
+                self._dynamic[base, anchor] = value
+            self._has_dynamic = self._has_dynamic or "$dynamicRef" in value
             self._places.setdefault(id(value), Place(value, path, base))
             self._add_target(value.get("$ref"))
             todo.extend((inner, f"{path}/{where}", base) for where, inner in subschemas(value))
+
+
+def _joined(base: str, reference: str) -> str:
+    """`urljoin`, which knows no fragments of a URN."""
+    is_fragment = reference.startswith("#")
+    return urldefrag(base).url + reference if is_fragment else urljoin(base, reference)
 
 
 def subschemas(value: dict) -> Iterator[tuple[str, Any]]:

@@ -122,9 +122,11 @@ class Expander:
             return
         has_local = False
         for keyword in value:
-            if keyword in unevaluated.KEYWORDS and value[keyword] is not True and any(
-                other in keywords.APPLICATORS for other in value
-            ):  # fmt: skip
+            if (
+                keyword in unevaluated.KEYWORDS
+                and value[keyword] is not True
+                and keywords.has_evaluating(value)
+            ):
                 yield keyword
             if keyword in keywords.APPLICATORS or keyword in _REWRITTEN or keyword == QUIET:
                 yield keyword
@@ -173,7 +175,8 @@ class Expander:
                 return self._quiet(self.expand((self.inner(place, QUIET), sign)))
         rewritten = self._rewritten.get((id(place), part))
         if rewritten is None:
-            rewritten = self.document.make(self._rewrite(place, part), f"{place.path}/{part}")
+            path = f"{place.path}/{part}"
+            rewritten = self.document.make(self._rewrite(place, part), path, place)
             self._rewritten[id(place), part] = rewritten
         return self.expand((rewritten, sign))
 
@@ -188,7 +191,8 @@ class Expander:
         """The subschema under a keyword, as one that tests and does not describe."""
         known = self._rewritten.get((id(place), QUIET + keyword))
         if known is None:
-            known = self.document.make({QUIET: place.value[keyword]}, f"{place.path}/{keyword}")
+            path = f"{place.path}/{keyword}"
+            known = self.document.make({QUIET: place.value[keyword]}, path, place)
             self._rewritten[id(place), QUIET + keyword] = known
         return known
 

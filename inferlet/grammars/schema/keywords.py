@@ -56,6 +56,12 @@ APPLICATORS = frozenset(
     )
 )
 
+
+def has_evaluating(value: dict) -> bool:
+    """Whether there are schemas that evaluate members or items of the same value."""
+    return "contains" in value or any(keyword in APPLICATORS for keyword in value)
+
+
 # Assertions of old drafts and of well-known extensions, which nothing here enforces: refused in
 # every document, since somebody enforces them.
 REFUSED = frozenset(

@@ -203,7 +203,7 @@ def _arrays(one: Array, other: Array) -> Array | None:
         return None
     return Array(
         prefix, both(one.items, other.items), low, high, one.is_unique or other.is_unique,
-        (*one.contains, *other.contains), one.place or other.place,
+        tuple(dict.fromkeys((*one.contains, *other.contains))), one.place or other.place,
     )  # fmt: skip
 
 

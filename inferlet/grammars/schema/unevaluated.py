@@ -2,7 +2,8 @@
 
 Which ones they evaluate depends on which of them hold. One way of holding is a conjunction of
 schemas with what these evaluate together. A value satisfies the keyword when some way holds and the
-rest satisfies the keyword's schema: if more schemas hold than the way says, another way says so.
+rest satisfies the keyword's schema: if more schemas hold than the way says, another way says so. An item that satisfies `contains` is
+evaluated, too: then the rest satisfies one of both schemas.
 """
 
 import itertools
@@ -39,6 +40,7 @@ class Seen:
     has_all_members: bool = False
     items: int = 0
     has_all_items: bool = False
+    contained: tuple[Place, ...] = ()  # items that satisfy one of these
 
     def __or__(self, other: "Seen") -> "Seen":
         return Seen(
@@ -47,6 +49,7 @@ class Seen:
             self.has_all_members or other.has_all_members,
             max(self.items, other.items),
             self.has_all_items or other.has_all_items,
+            tuple(dict.fromkeys((*self.contained, *other.contained))),
         )
 
 
@@ -61,7 +64,11 @@ def union_of(expander: "Expander", place: Place, keyword: str) -> Union:
     need: Need = ANYTHING if rest.value is True else ((rest, True),)
     for held, seen in walk.ways(place, ()):
         union = expander.all_of(held) if held else list(EVERYTHING.values())
-        found.update(dict.fromkeys(expander.meet(union, _limited(keyword, seen, need), place)))
+        own = need
+        if seen.contained and need:
+            either = {"anyOf": [rest.value, *(one.value for one in seen.contained)]}
+            own = ((expander.document.make(either, rest.path, place), True),)
+        found.update(dict.fromkeys(expander.meet(union, _limited(keyword, seen, own), place)))
     return list(found)
 
 
@@ -96,8 +103,8 @@ class _Walk:
 
     def _local(self, place: Place) -> Seen:
         value, is_inner = place.value, place is not self.top
-        if self.keyword == "unevaluatedItems" and "contains" in value:
-            raise refuse(place, self.keyword, "is not supported beside `contains`")
+        # Until 2020, `contains` evaluated nothing.
+        is_new = self.expander.document.draft >= 2020 and self.keyword == "unevaluatedItems"
         first = next(
             (value[k] for k in ("prefixItems", "items") if isinstance(value.get(k), list)), []
         )
@@ -109,6 +116,7 @@ class _Walk:
             "additionalProperties" in value or (is_inner and "unevaluatedProperties" in value),
             len(first),
             has_rest or has_more or (is_inner and "unevaluatedItems" in value),
+            (self.expander.inner(place, "contains"),) if is_new and "contains" in value else (),
         )
 
     def _held(self, place: Place, trail: tuple[Place, ...]) -> list[Way]:
@@ -170,7 +178,7 @@ class _Walk:
     ) -> list[Way]:
         document = self.expander.document
         inner = document.at(place.value[keyword][name], f"{place.path}/{keyword}/{name}", place)
-        given = document.make({"type": "object", "required": [name]}, place.path)
+        given = document.make({"type": "object", "required": [name]}, place.path, place)
         ways = self._held(inner, trail)
         return [((), Seen()), *((both(((given, True),), need), seen) for need, seen in ways)]
 
