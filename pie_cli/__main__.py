@@ -3,6 +3,7 @@
 import os
 import sys
 
+from pie_cli.engine_flags import take_engine
 from pie_cli.usage import UsageError
 
 ENGINE_FAILED, INTERRUPTED, PIPE_CLOSED = 3, 130, 141
@@ -73,20 +74,6 @@ def refuse_undecodable(arguments: list[str]) -> None:
         except UnicodeEncodeError:
             shown = os.fsencode(word).decode(errors="backslashreplace")
             raise UsageError(f"`{shown}` is not UTF-8") from None
-
-
-def take_engine(arguments: list[str]) -> list[str]:
-    """The arguments without `--engine` and `--key` before the verb, which hold for every verb."""
-    names = {"--engine": "engine.address", "--key": "engine.key"}
-    while arguments:
-        flag, equals, value = arguments[0].partition("=")
-        if flag not in names or not (equals or len(arguments) > 1):
-            break
-        from pie_cli.config import FLAGS
-
-        FLAGS[names[flag]] = value if equals else arguments[1]
-        arguments = arguments[1 if equals else 2 :]
-    return arguments
 
 
 def is_run(arguments: list[str]) -> bool:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 
 from pie_cli.completion_words import VERBS
+from pie_cli.engine_flags import take_engine
 
 
 def main(arguments: list[str]) -> int:
@@ -20,7 +21,7 @@ def main(arguments: list[str]) -> int:
 
 def complete(before: list[str], current: str) -> tuple[str, list[str]]:
     """The kind of what comes after the words `before`, and the words that begin with `current`."""
-    verb, rest = _verb(before)
+    verb, rest = _verb(take_engine(before))
     if "--" in rest:
         return "files", []  # the app's own arguments
     kind = _kind(verb, rest, current)

@@ -223,6 +223,9 @@ def test_the_engine_is_named_before_the_verb_or_after_run(listening, tmp_path):
     assert plain.pie(*words, "run", "inferlets/hello.py").returncode == 0
     assert plain.pie("run", *words, "inferlets/hello.py").returncode == 0
     assert plain.pie(*words, "ps", "--json").stdout == "[]\n"
+    assert "Usage: pie ps" in plain.pie(*words, "ps", "--help").stdout
+    completed = plain.pie("__complete", len(words) + 1, "pie", *words, "p")
+    assert completed.stdout.split() == ["words", "ps", "python"]
 
 
 def test_doctor_and_the_ready_line_say_who_listens(listening, laptop):
@@ -295,8 +298,10 @@ def test_a_client_hears_that_the_engine_is_lost(tmp_path):
     laptop = engine.guest("laptop")
     command = laptop.start("run", laptop.write(ECHO), "--no-stdin")
     assert command.stderr.readline() == "printed\n"
+    door = engine.door()
     engine.server.kill()
     engine.server.communicate()
+    wait_until(lambda: is_gone(door))
     _, stderr = command.communicate()
     assert command.returncode == 3
     assert f"the engine at {engine.address} has ended, or is out of reach" in stderr
