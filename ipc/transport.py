@@ -17,6 +17,7 @@ import zmq
 
 from ipc import codec
 from ipc import messages as m
+from ipc.errors import ProtocolError
 from ipc.pieces import MAX_FRAME
 
 _down = codec.make_decoder(tuple[list[m.Control], list[int]])
@@ -56,6 +57,7 @@ class ZmqLink:
         (self.socket.bind if bind else self.socket.connect)(address)
         self._decoder = _up if is_hub else _down
         self.sent = self.received = 0
+        self.expected_peer: int | None = None  # the process whose first message is waited for
 
     @property
     def fileno(self) -> int:
@@ -69,13 +71,29 @@ class ZmqLink:
         self.sent += 1
 
     def receive(self) -> tuple[list, list[tuple[int, bytes]]] | None:
+        """Raises ProtocolError."""
         try:
-            header, *bodies = self.socket.recv_multipart(zmq.NOBLOCK)
+            if self.expected_peer is not None:
+                return self._receive_first()
+            parts = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
+        return self._decode(parts)
+
+    def _receive_first(self) -> tuple[list, list[tuple[int, bytes]]]:
+        """Nothing, until the expected process speaks: from then on no other can."""
+        frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        if _pid_of(frames[0]) not in (None, self.expected_peer):
+            return [], []
+        self.expected_peer = None
+        return self._decode([frame.bytes for frame in frames])
+
+    def _decode(self, parts: list[bytes]) -> tuple[list, list[tuple[int, bytes]]]:
         self.received += 1
-        notices, numbers = codec.decode(self._decoder, header)
-        return notices, list(zip(numbers, bodies, strict=True))
+        notices, numbers = codec.decode(self._decoder, parts[0])
+        if len(numbers) != len(parts) - 1:
+            raise ProtocolError(f"{len(parts) - 1} parts for {len(numbers)} processes")
+        return notices, list(zip(numbers, parts[1:]))
 
     def wait(self, timeout: float | None) -> bool:
         return bool(self.socket.poll(None if timeout is None else int(timeout * 1000)))
@@ -83,6 +101,15 @@ class ZmqLink:
     def close(self) -> None:
         self.socket.close()
         self._context.term()
+
+
+def _pid_of(frame: zmq.Frame) -> int | None:
+    """The process that sent it, as the kernel says; None where that is not on this machine."""
+    try:
+        host, *_, pid = frame.get("Peer-Address").split(":")
+    except (zmq.ZMQError, KeyError, ValueError):
+        return None
+    return int(pid) if host == "localhost" and pid.isdigit() else None
 
 
 class LocalLink:

@@ -4,6 +4,8 @@ import asyncio
 import ctypes
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -13,11 +15,14 @@ from dataclasses import dataclass
 import zmq
 
 from ipc import messages as m
-from ipc.transport import ZmqLink
+from ipc.errors import ProtocolError
+from ipc.transport import ZmqLink, monitor, next_event
 from pie_cli.engine.zmq_reader import ZmqReader
 
 STOP_SECONDS = 10.0
 TERMINATE_SECONDS = 2.0
+LOST_SECONDS = 1.0  # in which a worker whose link ended has ended itself
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,7 +65,12 @@ class WorkerProcess:
         # Without a worker a send would wait for one for ever; its death is told by the pidfd.
         self.link.socket.setsockopt(zmq.SNDTIMEO, 0)
         self._reader = ZmqReader(self.link.fileno, self._receive)
+        self._monitor = monitor(self.link.socket)
+        self._monitor_reader = ZmqReader(self._monitor.getsockopt(zmq.FD), self._watch)
+        self._connection = -1  # the worker's, as the link's own descriptor
+        self._fault = ""  # for which it is killed
         self._process = spawn(options.command(address), log_path)
+        self.link.expected_peer = self._process.pid
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._ended)
 
@@ -92,6 +102,9 @@ class WorkerProcess:
         os.close(self._pidfd)
         self._pidfd = -1
         self._reader.close()
+        self._monitor_reader.close()
+        self.link.socket.disable_monitor()
+        self._monitor.close(linger=0)
         self.link.close()
 
     async def _shut_down(self) -> bool:
@@ -129,9 +142,15 @@ class WorkerProcess:
             self._reader.check()
 
     def _receive(self) -> bool:
-        message = self.link.receive()
+        try:
+            message = self.link.receive()
+        except ProtocolError as error:
+            self._break(f"it sent what the engine cannot read: {error}")
+            return True
         if message is None:
             return False
+        if self._fault:
+            return True
         reports, batches = message
         for report in reports:
             if isinstance(report, m.Ready):
@@ -142,6 +161,27 @@ class WorkerProcess:
             self._on_batch(number, events)
         return True
 
+    def _watch(self) -> bool:
+        """Who connects: nobody but the worker may, and once."""
+        event = next_event(self._monitor)
+        if event is None:
+            return False
+        kind, descriptor = event
+        if kind == zmq.EVENT_ACCEPTED and self._process.pid == pid_behind(descriptor):
+            self._connection = descriptor
+        elif kind == zmq.EVENT_ACCEPTED:
+            cut_off(descriptor)
+        elif kind == zmq.EVENT_DISCONNECTED and descriptor == self._connection:
+            self._loop.call_later(LOST_SECONDS, self._break, "its link broke off")
+        return True
+
+    def _break(self, fault: str) -> None:
+        """It cannot be worked with: its end is told as any other, with this reason."""
+        if not self._fault and self._pidfd >= 0 and self._process.poll() is None:
+            self._fault = fault
+            self._serving = False
+            self._process.kill()
+
     def _ended(self) -> None:
         self._loop.remove_reader(self._pidfd)
         self._serving = False
@@ -150,7 +190,24 @@ class WorkerProcess:
 
     def _report_death(self, status: int) -> None:
         how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
-        self._on_death(how)
+        self._on_death(self._fault or how)
+
+
+def pid_behind(descriptor: int) -> int | None:
+    """The process at the other end of a connection; None when it is gone."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as made:
+            return _CREDENTIALS.unpack(
+                made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )[0]
+    except OSError:
+        return None
+
+
+def cut_off(descriptor: int) -> None:
+    """End a connection whose descriptor is ZeroMQ's."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as made:
+        made.shutdown(socket.SHUT_RDWR)
 
 
 def spawn(

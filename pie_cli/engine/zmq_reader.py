@@ -35,7 +35,12 @@ class ZmqReader:
 
     def _drain(self) -> None:
         self._scheduled = False
-        for _ in range(AT_ONCE):
-            if not self._receive():
-                return
-        self.check()
+        more = True  # also after a fault: what is left is told of no more
+        try:
+            for _ in range(AT_ONCE):
+                if not self._receive():
+                    more = False
+                    return
+        finally:
+            if more:
+                self.check()

@@ -17,6 +17,16 @@ from ipc.types import EngineInfo, ModelInfo
 
 NUM_PAGES = 64
 HOLD = "hold-worker"  # a file of the home
+GARBLE = "garble"  # another
+GARBAGE = {
+    "nothing": [b""],
+    "garbage": [b"\xc1garbage", b"\xff" * 100],
+    "deep lists": [b"\x91" * 1_000_000 + b"\x00"],
+    "another type": [codec.encode(["a", 1])],
+    "an unknown report": [codec.encode(([[99, 1, 2]], []))],
+    "too few parts": [codec.encode(([], [1, 2])), b"x"],
+    "too many parts": [codec.encode(([], [])), b"x"],
+}
 
 
 class Holdings:
@@ -52,6 +62,19 @@ def ready(name: str, path: str) -> m.Ready:
     return m.Ready(model, EngineInfo(PROTOCOL_VERSION, 16, NUM_PAGES), {"load": 0.0})
 
 
+def garble(link: ZmqLink) -> None:
+    """Do once what the file `garble` of the home names."""
+    file = Path(os.environ["PIE_HOME"]) / GARBLE
+    if not file.exists():
+        return
+    kind = file.read_text()
+    file.unlink()
+    if kind == "leaves the link":
+        link.close()
+        time.sleep(600)
+    link.socket.send_multipart(GARBAGE[kind])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     for option in ("--link", "--model-path", "--model-name"):
@@ -79,6 +102,7 @@ def main() -> int:
                 if isinstance(control, m.Shutdown):
                     link.close()
                     return 0
+            garble(link)
             link.send([holdings.stats()], [])
 
 

@@ -164,6 +164,10 @@ class FaultyEngine:
         self._deaths += part in ("worker", "zygote", "first")
         os.kill(pid, number)
 
+    def count_death(self) -> None:
+        """Of a worker or zygote that ended without `kill`."""
+        self._deaths += 1
+
     # ---- after it
 
     def check_nothing_is_left(self, *, hub: int, survives: bool, before: set[int]) -> None:
