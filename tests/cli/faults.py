@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ipc import client as c
+from pie_cli import cards
 from pie_cli.engine.launcher import NUM_SPARES
 from tests.cli import fault_worker
 from tests.cli.conftest import (
@@ -21,6 +22,7 @@ from tests.cli.conftest import (
     children,
     command_line,
     end_engine,
+    inner_number,
     is_gone,
     make_home,
     pid_of_inferlet,
@@ -107,6 +109,7 @@ class FaultyEngine:
         if card is None or is_gone(card["pid"]) or self._deaths >= MAX_DEATHS:
             self.stop()
             self.hello()
+            self.wait_until_idle()
             card = self.engine.card()
         if card["pid"] != self._hub:
             self._hub, self._deaths = card["pid"], 0
@@ -139,7 +142,8 @@ class FaultyEngine:
             case "inferlet":
                 return self.inferlet(run.inner_pid())
             case "spare":
-                return max(set(self.spares()) - {self.inferlet(run.inner_pid())})
+                own = self.inferlet(run.inner_pid())
+                return [pid for pid in self.spares() if pid != own][-1]
             case "first":
                 return next(pid for pid in children(self.pid_of("zygote")) if not is_forked(pid))
         raise LookupError(part)
@@ -158,7 +162,8 @@ class FaultyEngine:
     def spares(self) -> list[int]:
         """Children of the zygote that are inferlets, or wait to become one; oldest first."""
         zygote = self._engine_pid("zygote")
-        return sorted(pid for pid in children(zygote) if is_forked(pid)) if zygote else []
+        forked = [pid for pid in children(zygote) if is_forked(pid)] if zygote else []
+        return sorted(forked, key=lambda pid: (cards.start_time(pid) or 0, pid))  # pids wrap around
 
     def kill(self, part: str, pid: int, number: int = signal.SIGKILL) -> None:
         self._deaths += part in ("worker", "zygote", "first")
@@ -176,17 +181,18 @@ class FaultyEngine:
         assert (self.engine.card()["pid"] == hub) == survives
         if not survives:
             self.wait_until_gone(before | {hub})
-        client = HubClient(self.engine)
-        try:
-            wait_until(lambda: not client.rows())
-            wait_until(lambda: self._holds_nothing(client))
-        finally:
-            client.close()
+        self.wait_until_idle()
         wait_until(lambda: len(self.spares()) <= NUM_SPARES)
         wait_until(lambda: not self._orphans())
         logs = "".join(path.read_text() for path in self.home.glob("logs/*.log"))
         assert "Traceback" not in logs, logs
         assert not list(self.home.glob("files/.*")), "a file that is not complete"
+
+    def wait_until_idle(self) -> None:
+        """Nothing lives, or is leaving, or is held."""
+        with closing(HubClient(self.engine)) as client:
+            wait_until(lambda: not client.rows())
+            wait_until(lambda: self._holds_nothing(client))
 
     def wait_until_gone(self, pids: set[int]) -> None:
         """Fails with what those are that stay."""
@@ -240,14 +246,7 @@ class FaultyEngine:
 
 def is_forked(pid: int) -> bool:
     """Whether a child of the zygote is an inferlet, not the first process of the namespace."""
-    with suppress(OSError):
-        return not is_gone(pid) and _inner_number(pid) != 1
-    return False
-
-
-def _inner_number(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("NSpid:")[2].splitlines()[0].split()[-1])
+    return not is_gone(pid) and inner_number(pid) not in (None, 1)
 
 
 def _environment(pid: int) -> bytes:

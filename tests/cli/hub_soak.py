@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ipc import client as c
-from tests.cli.conftest import SECONDS, Engine, end_engine, make_home
+from tests.cli.conftest import SECONDS, Engine, end_engine, make_home, wait_until
 from tests.cli.hub_apps import HOSTILE, RELAY, SEND_FILES, TALK
 from tests.cli.hub_client import HubClient, parts_of
 
@@ -116,7 +116,10 @@ class Soak:
                 self.ids.append(message.process)
 
     def end(self) -> c.Facts:
-        """The engine's facts once all processes have ended. Fails when some do not."""
+        """The engine's facts once all processes have ended, and clients that left are forgotten.
+
+        Fails when some do not end.
+        """
         deadline = time.monotonic() + SECONDS
         while True:
             for each in self.clients:
@@ -127,35 +130,39 @@ class Soak:
             asking.say(c.Kill(tuple(rows)))
             asking.say(c.AskFacts(2))
             facts = asking.wait(c.Facts)
-            if not rows and facts.live == facts.queued == 0:
+            is_quiet = not rows and facts.live == facts.queued == 0
+            if is_quiet and facts.clients == len(self.clients):
                 return facts
-            assert time.monotonic() < deadline, f"still there: {list(rows.values())}"
+            assert time.monotonic() < deadline, f"still there: {list(rows.values())}, {facts}"
             time.sleep(0.05)
 
     def check(self, descriptors: int) -> c.Facts:
         """Nothing is left of what was done since there were so many descriptors."""
         facts = self.end()
+        with suppress(AssertionError):  # connections are closed a moment after their clients left
+            wait_until(lambda: self.num_descriptors() <= descriptors + 4)
         now = self.num_descriptors()
         assert now <= descriptors + 4, f"{descriptors} descriptors became {now}"
         log = next(self.engine.home.glob("logs/*.log")).read_text()
         assert "Traceback" not in log, log[log.index("Traceback") :]
         assert not list(self.engine.home.glob("out/.*")), "incomplete files"
-        assert facts.clients == len(self.clients)
         return facts
 
     def num_descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
-def soak(home: Path, seed: int, seconds: float) -> c.Facts:
+def soak(home: Path, seed: int, *, steps: int = 0, seconds: float = 0.0) -> c.Facts:
+    """At least so many steps, for at least so long."""
     engine = Engine(make_home(home), {"FAKE_WORKER": "silent"})
     try:
         assert engine.run("def main(): pass").returncode == 0
         run = Soak(engine, seed)
         descriptors = run.num_descriptors()
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while steps > 0 or time.monotonic() < end:
             run.step()
+            steps -= 1
         facts = run.check(descriptors)
         for client in run.clients:
             client.close()
@@ -170,7 +177,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        facts = soak(Path(folder), options.seed, options.seconds)
+        facts = soak(Path(folder), options.seed, seconds=options.seconds)
     starts = f"{facts.worker_starts} workers, {facts.zygote_starts} zygotes"
     print(f"{facts.launched} launches, {starts}, {facts.memory >> 20} MiB")
 

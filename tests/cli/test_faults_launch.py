@@ -11,7 +11,7 @@ import pytest
 
 from ipc import client as c
 from tests.cli import fault_worker, faults
-from tests.cli.conftest import is_gone, wait_until
+from tests.cli.conftest import SECONDS, is_gone, wait_until
 from tests.cli.fault_stages import HELLO, STAGES
 from tests.cli.faults import FaultyEngine, assert_ends, descendants, stop
 from tests.cli.hub_client import HubClient
@@ -189,6 +189,7 @@ def test_a_part_killed_while_a_launch_waits_in_the_queue(faulty: FaultyEngine, p
     client = HubClient(faulty.engine)
     run = faulty.run(RECEIVING)
     wait_until(lambda: (row := client.rows().get("victim")) and row.state == "queued")
+    wait_until(lambda: "waits, " in run.err.read_text())  # its client knows
     before = descendants(hub)
     faulty.kill(part, faulty.pid_of(part, run))
     if part == "hub":
@@ -228,7 +229,7 @@ def test_a_part_killed_while_a_launch_waits_in_the_queue(faulty: FaultyEngine, p
 def test_a_part_killed_while_a_detached_process_decodes(faulty: FaultyEngine, connect, part):
     client = connect()
     run = faulty.run(STAGES["decoding"].source, "--detach")
-    assert run.process.wait(50) == 0
+    assert run.process.wait(SECONDS) == 0
     client.say(c.Attach(1, "victim"))
     inner = int(client.wait(c.Sent, lambda sent: sent.text.startswith("here ")).text.split()[1])
     hub = faulty.pid_of("hub")
@@ -287,7 +288,7 @@ def test_a_part_killed_while_the_engine_leaves(faulty: FaultyEngine, part):
     late = faulty.run(HELLO, name="late")  # waits for the one that leaves
     faulty.kill(part, {"worker": worker, "hub": hub, "client": late.process.pid}[part])
     if part == "client":
-        assert late.process.wait(50) == -KILL
+        assert late.process.wait(SECONDS) == -KILL
         os.kill(worker, CONT)
     else:
         status, out, said = late.end()
