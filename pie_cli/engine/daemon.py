@@ -23,14 +23,14 @@ from pie_cli.engine.parts import EngineEnd
 from pie_cli.engine.worker_process import WorkerOptions
 from pie_cli.sandbox import policy, scheduling
 
-LOCK_SECONDS = 20.0  # that a leaving engine may take
+LOCK_SECONDS = 40.0  # that a leaving engine may take, with a worker that does not answer
 FAILED = 3
 
 
 def take_lock(folder: settings.EngineFolder) -> int | None:
     """The descriptor that holds the engine's lock until this process ends; None: it is taken.
 
-    An engine that is leaving holds it for a moment.
+    An engine that is leaving holds it for a moment, and so may one that was just killed.
     """
     descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
@@ -39,7 +39,7 @@ def take_lock(folder: settings.EngineFolder) -> int | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor
         except BlockingIOError:
-            if time.monotonic() > deadline or folder.card.exists():
+            if time.monotonic() > deadline or cards.read(folder):
                 os.close(descriptor)
                 return None
         time.sleep(0.02)

@@ -1,11 +1,17 @@
 """Files of an engine that are something else: exit 3, and which path it is."""
 
+import fcntl
+import json
 import resource
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from pie_cli import cards
+from pie_cli.engine.daemon import take_lock
+from pie_cli.settings import EngineFolder
 from tests.cli.conftest import ROOT, SECONDS
 
 HELLO = "inferlets/hello.py"
@@ -60,3 +66,22 @@ def test_a_new_app_where_none_can_be_made_is_exit_2(own_engine):
     assert (done.returncode, done.stderr) == (
         2, "error: cannot write `/proc/my_app.py`: No such file or directory\n",
     )  # fmt: skip
+
+
+def test_the_lock_of_a_killed_engine_is_waited_for_whatever_its_card_says(tmp_path):
+    folder = EngineFolder(tmp_path)
+    cards.write(folder, "fake", "/the/log")
+    facts = json.loads(folder.card.read_text())
+    folder.card.write_text(json.dumps({**facts, "start_time": 1}))  # nobody's any more
+    lock = folder.lock.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.2, lock.close).start()
+    assert take_lock(folder) is not None
+
+
+def test_the_lock_of_a_running_engine_is_not_waited_for(tmp_path):
+    folder = EngineFolder(tmp_path)
+    cards.write(folder, "fake", "/the/log")
+    with folder.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert take_lock(folder) is None
