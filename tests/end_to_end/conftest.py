@@ -23,7 +23,7 @@ def environment(home: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def run_pie(home: Path, *args: str, stdin: str | None = None, timeout: float = 300):
+def run_pie(home: Path, *args: str, stdin: str | None = None, timeout: float = 800):
     """`pie ARGS`, with stdout and stderr captured. No stdin unless given."""
     source = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
     return subprocess.run(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> object:
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> object:
     """The first true value of `condition`; AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -78,9 +78,12 @@ def inferlet(home: Path, inner: int) -> int:
     return next(pid for pid in children(zygote(home)) if _inner_number(pid) == inner)
 
 
-def _inner_number(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("NSpid:")[2].splitlines()[0].split()[-1])
+def _inner_number(pid: int) -> int | None:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.partition("NSpid:")[2].splitlines()[0].split()[-1])
+    except (OSError, IndexError):  # it has ended
+        return None
 
 
 def kill(pid: int) -> None:

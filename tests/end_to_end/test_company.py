@@ -21,7 +21,7 @@ INPUTS = [
 def run(home, app: str, value: dict) -> object:
     done = subprocess.run(
         [sys.executable, "-m", "pie_cli", "run", app, "--no-stdin", "--input", json.dumps(value)],
-        env=environment(home), cwd=ROOT, capture_output=True, text=True, timeout=280,
+        env=environment(home), cwd=ROOT, capture_output=True, text=True, timeout=800,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

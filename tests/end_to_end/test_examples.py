@@ -181,7 +181,7 @@ def test_two_processes_talk_by_send_to_and_both_logs_alternate(home, pie):
     value = {"peer": peer, "topic": "Is rain good?"}
     second = pie("run", PROGRAMS / "talking.py", "--no-stdin", "--input", json.dumps(value))
     assert second.returncode == 0, second.stderr
-    out, err = first.communicate(timeout=120)
+    out, err = first.communicate(timeout=800)
     assert first.returncode == 0, err
     logs = json.loads(out)["log"], json.loads(second.stdout)["log"]
     assert [len(log) for log in logs] == [2, 2] and all(map(str.strip, logs[0] + logs[1]))

@@ -10,6 +10,7 @@ from tests.end_to_end import processes
 from tests.end_to_end.conftest import ROOT, environment, run_pie
 
 pytestmark = pytest.mark.model
+SECONDS = 400  # for whatever is waited for, on a slow and busy machine
 
 # Decodes for ever with passes in flight; says so once it does.
 DECODES = """
@@ -79,10 +80,10 @@ def test_an_inferlet_killed_in_mid_run_exits_137_and_the_others_go_on(home, star
     other = start(DECODES, "--input", '{"tokens": 60}')
     victim = start(DECODES)
     processes.kill(processes.inferlet(home, victim.inner))
-    assert victim.wait(60) == 137
+    assert victim.wait(SECONDS) == 137
     _, err = victim.communicate()
     assert err.count("error:") == 1 and "SIGKILL" in err
-    out, err = other.communicate(timeout=120)
+    out, err = other.communicate(timeout=SECONDS)
     assert other.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["value"] == 60
     processes.wait_until(lambda: pool_is_whole(home))
@@ -99,14 +100,15 @@ def test_a_client_killed_in_mid_run_leaves_no_process(home, start):
 def test_pie_kill_ends_a_process_with_137(home, start):
     client = start(DECODES, "--name", "victim")
     assert run_pie(home, "kill", "victim").returncode == 0
-    assert client.wait(60) == 137
+    assert client.wait(SECONDS) == 137
     assert run_pie(home, "kill", "victim").returncode == 2
 
 
-def test_a_timeout_exits_124(home, start):
-    client = start(DECODES, "--timeout", "3")
-    assert client.wait(60) == 124
-    assert "3" in client.communicate()[1]
+def test_a_timeout_exits_124(home, app):
+    """Not told to wait for its first token: a busy machine may need longer for it."""
+    done = run_pie(home, "run", app(DECODES), "--no-stdin", "--timeout", "3")
+    assert done.returncode == 124
+    assert "its timeout of 3 s" in done.stderr
 
 
 @pytest.mark.parametrize("part", ["worker", "hub"])
@@ -122,7 +124,7 @@ def test_a_part_killed_in_mid_run_is_exit_3_and_the_next_run_goes_on(
         everything = processes.descendants(hub) | {hub}
         assert len(everything) >= 4  # hub, worker, zygote, inferlet, and spare ones
         processes.kill(getattr(processes, part)(own))
-        assert client.wait(60) == 3
+        assert client.wait(SECONDS) == 3
         err = client.communicate()[1]
         assert err.count("error:") == 1 and "log" in err
         if part == "hub":

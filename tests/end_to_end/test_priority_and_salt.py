@@ -29,6 +29,10 @@ import asyncio, time
 from inferlet import *
 
 async def main(input):
+    print("ready", flush=True)
+    if input["waits"]:
+        await session.receive()
+
     def start(number):
         ws, pipe, fwd = WorkingSet(), Pipeline(), ForwardPass()
         fwd.embed([200 + (number * 7919 + place * 31) % 20000 for place in range(600)])
@@ -65,23 +69,24 @@ def test_cached_pages_are_shared_between_equal_salts_only(result, pie, app):
     assert cached("--salt", "red ") == 0
 
 
-def test_a_higher_priority_overtakes_prompts_that_came_first(home, pie, app):
+def test_a_higher_priority_overtakes_prompts_that_came_first(home, app):
     path = app(PROMPTS)
 
-    def words(priority: int, numbers: list[int]) -> list[str]:
-        value = json.dumps({"numbers": numbers})
-        return ["run", path, "--no-stdin", f"--priority={priority}", "--input", value]
+    def start(priority: int, numbers: list[int], **input) -> subprocess.Popen:
+        words = [f"--priority={priority}", "--input", json.dumps({"numbers": numbers, **input})]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [sys.executable, "-m", "pie_cli", "run", path, *words],
+            env=environment(home), cwd=ROOT, text=True, stdin=pipe, stdout=pipe, stderr=pipe,
+        )  # fmt: skip
 
-    low = subprocess.Popen(
-        [sys.executable, "-m", "pie_cli", *words(-3, [1, 2, 3, 4, 5, 6])],
-        env=environment(home), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    with low:
-        lines = iter(low.stderr.readline, "")
-        assert any("submitted" in line for line in lines)
-        high = pie(*words(4, [7]))
-        assert high.returncode == 0, high.stderr
-        rest, _ = low.communicate(timeout=280)
-    (overtaking,), others = json.loads(high.stdout), json.loads(rest)
+    # One that waits is told to begin within milliseconds; a launch could come too late.
+    with start(4, [7], waits=True) as high:
+        assert any("ready" in line for line in iter(high.stderr.readline, ""))
+        with start(-3, [1, 2, 3, 4, 5, 6], waits=False) as low:
+            assert any("submitted" in line for line in iter(low.stderr.readline, ""))
+            own, _ = high.communicate("go\n", timeout=800)
+            rest, _ = low.communicate(timeout=800)
+    (overtaking,), others = json.loads(own), json.loads(rest)
     assert overtaking < sorted(others)[-1], "it came last, and was served last"
     assert others == sorted(others), "equal priorities are served in their order"
