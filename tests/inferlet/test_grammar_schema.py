@@ -235,6 +235,16 @@ def test_unions_are_told_without_the_parts_of_their_members():
     assert not accepts(schema, '{"a":1}')
 
 
+def test_a_schema_may_refer_to_itself_in_a_oneof_of_like_branches():
+    one = {"type": "object", "properties": {"k": {"const": 1}, "x": {"$ref": "#/$defs/t"}},
+           "required": ["k", "x"]}  # fmt: skip
+    two = {**one, "properties": {"k": {}, "x": {"$ref": "#/$defs/t"}, "z": {}},
+           "required": ["k", "x", "z"]}  # fmt: skip
+    schema = {"$ref": "#/$defs/t", "$defs": {"t": {"oneOf": [one, two, {"type": "null"}]}}}
+    assert accepts(schema, '{"k":2,"x":{"k":1,"x":null},"z":0}')
+    assert not accepts(schema, '{"k":2,"x":null}')
+
+
 def test_annotations_and_notes_assert_nothing():
     words = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
              "$id", "$comment", "x-any", "x-guidance", "_note", "example")  # fmt: skip

@@ -23,6 +23,10 @@ _REWRITTEN = frozenset(
 )
 
 
+class _SelfReference(GrammarError):
+    """A schema is needed that is being expanded."""
+
+
 class Expander:
     """The unions of shapes of one document."""
 
@@ -54,7 +58,7 @@ class Expander:
             return found
         place, sign = term
         if term in self._open:
-            raise GrammarError(
+            raise _SelfReference(
                 f"schema at `{shown(place)}`: it refers to itself without a value in between\n\n"
                 "hint: a recursive `$ref` belongs below `properties` or `items`"
             )
@@ -251,7 +255,7 @@ class Expander:
         """Many shapes are often empty ones or parts of others, which would be multiplied further."""
         if len(union) <= MANY:
             return union
-        union = [shape for shape in union if not self.emptiness.of_shape(shape)]
+        union = [shape for shape in union if not self._is_empty(shape)]
         self._steps += len(union)
         return shapes.absorbed(union) if len(union) <= MAX_ABSORBED else union
 
@@ -269,9 +273,16 @@ class Expander:
             for second in other:
                 both = shapes.intersect(first, second)
                 both = both and simplified(both)
-                if both is not None and not self.emptiness.of_shape(both):
+                if both is not None and not self._is_empty(both):
                     return False
         return True
+
+    def _is_empty(self, shape: shapes.Shape) -> bool:
+        """Asked in the middle of an expansion: a member may have the schema that is expanded."""
+        try:
+            return self.emptiness.of_shape(shape)
+        except _SelfReference:
+            return False
 
     def _rewrite(self, place: Place, keyword: str) -> dict:
         value = place.value[keyword]
