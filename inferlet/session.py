@@ -28,7 +28,7 @@ def send_to(process: str, message: Any) -> None:
     is_json, text = _as_message(message)
     if not _is_unicode(process):  # no id is like that
         raise LookupError(f"no message was sent to {process!r}: no live process has that id")
-    outcome = handles.current().conversation.send_to(process, is_json, text)
+    outcome = handles.current().conversation.send_to(str.__str__(process), is_json, text)
     if outcome:
         kind, words = _REFUSALS[outcome]
         raise kind(f"no message was sent to `{process}`: {words}")
@@ -83,7 +83,7 @@ def id() -> str:
 def _as_message(message: Any) -> tuple[bool, str]:
     """Whether it travels as JSON, and its text."""
     if isinstance(message, str):
-        return False, _checked(message)
+        return False, _checked(str.__str__(message))  # numpy's, or an enum's, as a plain one
     try:
         return True, json_text.dumps(message, "the message", _as_json)
     except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import enum
 
 import numpy as np
 import pytest
@@ -10,6 +11,10 @@ from inferlet import session, testing
 from inferlet.testing import Client
 from ipc import messages as m
 from tests.inferlet.support import on_engine, settle
+
+
+class Colour(str, enum.Enum):
+    red = "red"
 
 
 class Dumps:
@@ -177,6 +182,15 @@ def test_send_to_reaches_the_inbox_of_the_other_in_order():
 async def test_a_process_sends_to_itself(hub):
     session.send_to(session.id(), "hi")
     assert await session.receive() == "hi"
+
+
+@on_engine()
+async def test_texts_of_other_classes_travel_as_plain_text(hub):
+    session.send_to(np.str_(session.id()), np.str_("a"))
+    session.send_to(session.id(), Colour.red)
+    for text in ("a", "red"):
+        message = await session.receive()
+        assert (message, type(message)) == (text, str)  # the wire's encoder knows no other
 
 
 @on_engine()
