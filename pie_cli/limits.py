@@ -63,6 +63,8 @@ def _number(key: str, text: str) -> int:
     if KEYS[key] != "bytes" and match[0] != match[1]:
         raise UsageError(f"`--limit {key}={text}`: {KEYS[key]} have no unit", _hint())
     number = float(match[1]) if "." in match[1] else int(match[1])
+    if KEYS[key] != "bytes" and number != int(number):
+        raise UsageError(f"`--limit {key}={text}` is no whole number of {KEYS[key]}", _hint())
     value = int(number * _UNITS[unit])
     if value < 1:
         raise UsageError(f"`--limit {key}={text}` is less than one", _hint())

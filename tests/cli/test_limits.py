@@ -37,6 +37,7 @@ def test_limits_are_read_with_their_units(texts, expected):
         ("memory=much", "is no number of bytes"),
         ("memory=-1", "is no number of bytes"),
         ("cpu=0", "is less than one"),
+        ("cpu=1.5", "is no whole number of seconds"),
         ("memory=1T", "is no number of bytes"),
     ],
 )
