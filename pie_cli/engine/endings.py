@@ -9,7 +9,13 @@ from pie_cli.engine.launcher import Exit
 from pie_cli.engine.limits import amount
 
 RAISED, ENGINE, TIMEOUT, INTERRUPTED, KILLED = 1, 3, 124, 130, 137
-_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+_CRASH_WORDS: dict[int, str] = {
+    signal.SIGSEGV: "it used memory that it does not have", signal.SIGBUS: "a bad memory access",
+    signal.SIGILL: "an illegal instruction", signal.SIGFPE: "an illegal calculation",
+    signal.SIGABRT: "it gave up",
+}  # fmt: skip
+_CRASHES = frozenset(_CRASH_WORDS)
+_FOR_WANT_OF_MEMORY = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT}
 UNCAUGHT = 71  # exit code of a process whose SDK failed (zygote.py)
 _NEARLY = 0.75  # of the limit `memory`: a crash beyond is for want of it
 _CPU_SLACK = 1.0  # seconds by which the kernel's count may be short of the limit
@@ -106,6 +112,18 @@ def _beyond_memory(limits: Limits) -> str:
     return f"the process needed more than its limit `memory` of {most}"
 
 
+def _crashed(name: str, number: int, used: int, limits: Limits) -> str:
+    """Code that got no memory and did not look may have held little: it asked for much at once."""
+    message = f"the process crashed ({name}: {_CRASH_WORDS[number]})"
+    if number not in _FOR_WANT_OF_MEMORY:
+        return message
+    most = amount("memory", limits.memory)
+    return (
+        f"{message}: native code is at fault, or got no memory and did not look; "
+        f"of its limit `memory` of {most} it held about {max(used, 1 << 20) >> 20} MiB"
+    )
+
+
 def of_exit(exit: Exit, limits: Limits) -> Ending:
     """The end of a process that told nothing itself."""
     status, cpu = exit.status, exit.cpu
@@ -123,5 +141,5 @@ def of_exit(exit: Exit, limits: Limits) -> Ending:
         return Ending("LimitExceeded", message, KILLED, limit="cpu")
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number in _CRASHES:
-        return Ending("Crashed", f"the process crashed ({name})", RAISED)
+        return Ending("Crashed", _crashed(name, number, exit.memory, limits), RAISED)
     return Ending("Killed", f"the process was ended from outside ({name})", KILLED)

@@ -228,10 +228,14 @@ await asyncio.sleep(600)
     assert "late" not in client.texts(process)
 
 
-def test_an_inferlet_that_speaks_before_its_launch_is_told_ends_in_order(client: HubClient):
-    """The first thing that an app may do is done before its client knows of it."""
-    process = client.run("raise SystemExit(3)")
-    assert client.end_of(process).exit == 1
+@pytest.mark.parametrize("last", ["raise SystemExit(3)", "os._exit(3)", "def main(i): return 1"])
+def test_what_an_app_says_in_its_first_line_comes_after_word_of_its_launch(client: HubClient, last):
+    """However early it speaks, and ends: its client knows nothing of a process before."""
+    source = f"import os\nfrom inferlet import session\nsession.send('a')\nprint('b')\n{last}"
+    request = client.ask(source, name="early")
+    client.wait(c.Returned | c.Error, lambda end: end.process == "early")
+    told = [x for x in client.heard if getattr(x, "process", None) == "early"]
+    assert isinstance(told[0], c.Launched) and told[0].request == request
 
 
 # ---- clients: trusted with the user's processes, but not to be without faults
