@@ -45,6 +45,15 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def go_to_one_place(one: TextIO, other: TextIO) -> bool:
+    """Whether what is written to both is read in one stream: a terminal, `2>&1`."""
+    if one.isatty() and other.isatty():
+        return True
+    with suppress(OSError, ValueError):
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    return False
+
+
 def columns(stream: TextIO) -> int:
     """The width of the terminal that `stream` is; 80 where it has none."""
     with suppress(OSError, ValueError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ipc import client as c
-from pie_cli.output import ProgressBar, error, note
+from pie_cli.output import ProgressBar, error, go_to_one_place, note
 
 RAISED = 1
 
@@ -56,8 +56,8 @@ class PlainScreen:
         self._bar = ProgressBar()
         self._told_queued: set[str] = set()
         self._open_line = ""  # what kind of text left the cursor within a line of stderr
-        self._stream_open = False  # the same for streamed text, where both are one terminal
-        self._one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        self._stream_open = False  # the same for streamed text, where both go to one place
+        self._one_place = go_to_one_place(sys.stdout, sys.stderr)
 
     def starting(self, model: str) -> None:
         if not sys.stderr.isatty():
@@ -84,7 +84,7 @@ class PlainScreen:
         elif self._style.stream:
             sys.stdout.write(event.text)
             sys.stdout.flush()
-            self._stream_open = self._one_terminal and not event.text.endswith("\n")
+            self._stream_open = self._one_place and not event.text.endswith("\n")
         else:
             self._write(event.text, "message")
 
@@ -105,7 +105,7 @@ class PlainScreen:
         if self._style.stream:
             self._write_line(text)
             return
-        if self._one_terminal:
+        if self._one_place:
             self._end_line()
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -49,6 +49,13 @@ def test_a_result_that_cannot_be_written_is_no_success(engine):
     assert done.stderr == "hi\nerror: cannot write the output: No space left on device\n"
 
 
+@pytest.mark.parametrize(("options", "shown"), [([], "hi\n7\n"), (["--stream"], "hi\n7\n")])
+def test_what_follows_an_open_line_in_one_file_is_on_its_own(engine, options, shown):
+    app = engine.write("from inferlet import session\ndef main(i):\n  session.send('hi')\n  return 7")
+    done = shell(engine, "2>&1", "run", app, "--no-stdin", *options)
+    assert (done.returncode, done.stdout) == (0, shown)
+
+
 def test_a_full_stderr_ends_without_a_traceback(engine):
     done = shell(engine, "2>/dev/full", "run", engine.write(HELLO))
     assert (done.returncode, done.stderr) == (3, "")
