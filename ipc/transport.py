@@ -153,7 +153,7 @@ HANDSHAKE_MS = 5_000  # in which a client has shown its key
 PATIENCE_MS = 20_000  # in which a server takes a connection: others may crowd it
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 20_000  # after which a peer is gone
-MAX_WAITING = 1000  # frames to one peer, or from it, that ZeroMQ keeps
+MAX_WAITING = 100  # frames to one peer, or from it, that ZeroMQ keeps
 CONNECTION_EVENTS = (
     zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
     | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

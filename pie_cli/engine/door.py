@@ -22,6 +22,7 @@ from pie_cli import keys
 from pie_cli.engine.gate import Gate
 from pie_cli.engine.guests import Guest, Outlet
 from pie_cli.engine.journal import Journal
+from pie_cli.engine.wire import Wire
 from pie_cli.engine.zap import Keyring, Refusals, Zap
 from pie_cli.engine.zmq_reader import ZmqReader
 
@@ -30,6 +31,8 @@ MAX_STRANGERS = 256  # connections whose sender has not said a word yet
 MAX_CONNECTIONS = 1024  # of strangers, guests, and those who were refused and stay
 MAX_MEMORY = 4 << 30  # bytes of address space
 MAX_DESCRIPTORS = 4096
+CUT_SECONDS = 1.0  # in which a guest may hear why its connection ends
+LOOK_SECONDS = 0.2  # between two looks at what guests have sent
 MAX_PARTIAL = 2 * MAX_JOINED  # of all messages that are not complete
 
 
@@ -55,7 +58,9 @@ class Door:
         self._socket.bind(address)
         self._monitor_reader = ZmqReader(self._monitor.getsockopt(zmq.FD), self._watch)
         self._reader = ZmqReader(self._socket.getsockopt(zmq.FD), self._receive)
-        self._outlet = Outlet(self._socket, self._reader.check, self._cannot_send)
+        self._outlet = Outlet(self._socket, self._reader.check, self._lose)
+        self._loop = asyncio.get_running_loop()
+        self._look_at_guests()
 
     async def close(self) -> None:
         """Pass on what the hub has said, and leave."""
@@ -136,12 +141,14 @@ class Door:
             pass
         descriptor, public = frame.get(zmq.SRCFD), frame.get("User-Id")
         name = self._keyring.names.get(public)
-        if name is None or descriptor not in self._strangers:  # taken back, or gone already
-            return None
-        if len(self._guests) >= MAX_GUESTS:
-            self._refuse(identity, f"{MAX_GUESTS} clients are connected already")
+        if descriptor not in self._strangers:  # gone already, or refused
             return None
         self._strangers.discard(descriptor)
+        if name is None or len(self._guests) >= MAX_GUESTS:
+            crowd = f"{MAX_GUESTS} clients are connected already"
+            self._refuse(identity, crowd if name else "the key was taken back")
+            self._loop.call_later(CUT_SECONDS, Wire(descriptor).cut)
+            return None
         self._limit()
         guest = Guest(self._context, self._hub, self._outlet, identity, public, descriptor)
         self._guests[identity] = self._by_descriptor[descriptor] = guest
@@ -149,7 +156,7 @@ class Door:
         return guest
 
     def _hear(self, guest: Guest, piece: bytes) -> None:
-        message = guest.joiner.add(piece)
+        message = guest.hear(piece)
         if message is None:
             if sum(each.joiner.size for each in self._guests.values()) > MAX_PARTIAL:
                 raise ProtocolError("too much is under way already")
@@ -168,13 +175,22 @@ class Door:
         if self._guests.pop(guest.identity, None) is guest:
             self._by_descriptor.pop(guest.descriptor, None)
             guest.close()
+            if guest.descriptor in self._connections:
+                self._loop.call_later(CUT_SECONDS, guest.wire.cut)
+
+    def _look_at_guests(self) -> None:
+        self._loop.call_later(LOOK_SECONDS, self._look_at_guests)
+        for guest in list(self._guests.values()):
+            if guest.is_flooding():
+                guest.wire.cut()
+                self._lose(guest.identity, "it sends a message without end")
 
     # ---- to guests
 
     def _refuse(self, identity: bytes, reason: str) -> None:
         self._outlet.send(identity, c.encode(c.EngineFailed(reason)))
 
-    def _cannot_send(self, identity: bytes, reason: str) -> None:
+    def _lose(self, identity: bytes, reason: str) -> None:
         if guest := self._guests.get(identity):
             self._journal.warning("guest-lost", key=self._keyring.names.get(guest.public), reason=reason)
             self._part(guest)

@@ -8,10 +8,13 @@ import zmq
 
 from ipc import client as c
 from ipc.pieces import Joiner, cut
+from pie_cli.engine.wire import Wire
 from pie_cli.engine.zmq_reader import ZmqReader
 
 RETRY_SECONDS = 0.002
 CLOSE_SECONDS = 1.0
+FRAME_EXTRA = 64  # what a frame has beyond its piece, at most
+MAX_PENDING = 64 << 20  # bytes: ZeroMQ keeps fewer than half of that when frames are complete
 MAX_KEPT = 64 << 20  # bytes for one guest, beyond what ZeroMQ keeps
 
 
@@ -86,6 +89,8 @@ class Guest:
     ) -> None:  # fmt: skip
         """`descriptor`: of the connection, in this process."""
         self.identity, self.public, self.descriptor = identity, public, descriptor
+        self.wire = Wire(descriptor)
+        self._heard = 0  # bytes, at least
         self.joiner = Joiner()
         self.has_greeted = False
         self._outlet = outlet
@@ -96,6 +101,17 @@ class Guest:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.connect(hub)
         self._reader = ZmqReader(self._socket.getsockopt(zmq.FD), self._receive)
+
+    def hear(self, piece: bytes) -> bytes | None:
+        """A message, once it is complete. Raises ProtocolError."""
+        self._heard += len(piece) + FRAME_EXTRA
+        return self.joiner.add(piece)
+
+    def is_flooding(self) -> bool:
+        """Whether much more has come from it than ZeroMQ has told of."""
+        received = self.wire.received()
+        self._heard = min(self._heard, received)  # else it would have room for later
+        return received - self._heard > MAX_PENDING
 
     def greet(self, hello: c.Hello) -> None:
         self.has_greeted = True

@@ -21,6 +21,7 @@ from pie_cli.connection import EngineLost
 from pie_cli.engine import door
 from pie_cli.engine.reports import cpu_seconds, resident_bytes
 from tests.cli.conftest import ROOT, SECONDS, is_gone, wait_until
+from tests.cli.curve_peer import MORE, CurvePeer
 from tests.cli.listening import ListeningEngine
 from tests.cli.test_listen import ECHO
 
@@ -219,11 +220,30 @@ def test_a_guest_that_cannot_be_read_is_told_so_and_gone(listening, message):
     assert peer.poll(SECONDS * 1000)
     answer = c.decode_from_hub(peer.recv()[1:])
     assert isinstance(answer, c.EngineFailed) and "cannot read" in answer.message
+    monitor = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     peer.send(b"\x00" + c.encode(c.Hello(1, 1, "me")))
     peer.send(b"\x00" + c.encode(c.List()))
-    assert not peer.poll(300)
+    assert monitor.poll(SECONDS * 1000) and not peer.poll(0)
+    peer.disable_monitor()
+    monitor.close(0)
     peer.close()
     context.term()
+
+
+def test_a_message_without_end_ends_its_connection_and_fills_no_memory(listening):
+    pid, before = listening.door(), resident_bytes(listening.door())
+    peer = CurvePeer(listening.port, keys.read(listening.key("phone")))
+    peer.sock.sendall(peer.message(b"\x00" + c.encode(c.Hello(1, 1, "me"))))
+    assert peer.sock.recv(1)
+    peak, part = before, bytes(200_000)
+    with pytest.raises(ConnectionError):
+        for _ in range(10_000):  # 2 GB
+            peer.sock.sendall(peer.message(part, MORE))
+            peak = max(peak, resident_bytes(pid))
+    assert peak - before < 1 << 30
+    assert listening.door() == pid
+    wait_until(lambda: 'reason="it sends a message without end"' in listening.log())
+    peer.sock.close()
 
 
 def test_a_frame_that_is_too_large_ends_its_connection(listening):
