@@ -45,7 +45,7 @@ class Pipeline:
         budget = integer(budget, "`budget`")
         if budget <= 0:
             return 0
-        ((_, plan),) = self._state.admit([fwd])
+        ((_, plan),) = self._state.admit([fwd], is_run=True)
         bound = self._state.bind(fwd, plan)
         return await Run(self._state, fwd, bound, budget).loop(on_token)
 

@@ -8,9 +8,10 @@ import msgspec
 # What no channel may exceed, whatever the limits of its process.
 MAX_CELL_BYTES = 1 << 31
 MAX_CAPACITY = 1 << 16
-# Of epilogues' results on their way to one process: with its channels' cells, less than what the
-# hub keeps for a process that does not read (pie_cli.engine.quotas.MAX_UNREAD).
+# Of epilogues' results on their way to one process, of one pass and of all: with its channels' cells,
+# less than what the hub keeps for a process that does not read (pie_cli.engine.quotas.MAX_UNREAD).
 MAX_RESULT_BYTES = 192 << 20
+MAX_RESULT_BYTES_OF_ALL = 512 << 20
 
 
 class WireMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):

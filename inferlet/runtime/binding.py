@@ -56,6 +56,7 @@ class BoundPass:
         self.label = f"pass {self.number} (made at {at(fwd._line)})"
         self.pipeline = pipeline
         self.recorded: Recorded = plan.recorded
+        self.returned_bytes = plan.recorded.result_bytes  # of one fire, to the host
         self.inputs = plan.inputs
         self._mask = fwd._mask if isinstance(fwd._mask, Channel) else None
         self.spec: PassSpec = plan.spec(self.number, lambda channel: channel._number)

@@ -65,10 +65,12 @@ class PipelineState:
         for place, (fwd, plan) in enumerate(accepted):
             self._accept(fwd, self.bind(fwd, plan), follows=place % frame_size > 0)
 
-    def admit(self, passes: list["ForwardPass"]) -> list[tuple["ForwardPass", Plan | None]]:
+    def admit(
+        self, passes: list["ForwardPass"], *, is_run: bool = False
+    ) -> list[tuple["ForwardPass", Plan | None]]:
         """Checks without changing anything. A Plan for each pass that is not bound yet."""
         plans: dict[ForwardPass, Plan] = {}
-        ledger = Ledger()
+        ledger = Ledger(is_run=is_run)
         for fwd in passes:
             self._check_pass(fwd)
             if fwd._bound is None and fwd not in plans:
@@ -105,6 +107,7 @@ class PipelineState:
         accept_channels(bound)
         bound.num_accepted += 1
         bound.num_unsettled += 1
+        self.runtime.result_bytes_coming += bound.returned_bytes
         for lane, (working_set, step) in enumerate(zip(sets, lanes, strict=True)):
             working_set._user = self
             working_set._num_unsettled += 1
@@ -170,6 +173,7 @@ class PipelineState:
         commit_cells(fire.bound, arrived_cells(fire.bound, event))
         fire.bound.num_settled += 1
         fire.bound.num_unsettled -= 1
+        self.runtime.result_bytes_coming -= fire.bound.returned_bytes
         results = fire.bound.results
         if results and fire.bound.returns_value:
             results.add(event.results)
@@ -200,6 +204,7 @@ class PipelineState:
                 working_set._least_extent -= step.least
                 working_set._slots, working_set._may_have_tail = before.slots, before.may_have_tail
             fire.bound.num_unsettled -= 1
+            self.runtime.result_bytes_coming -= fire.bound.returned_bytes
         self.fires.clear()
         if self.run:
             self.run.wake()

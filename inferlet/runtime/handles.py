@@ -40,6 +40,7 @@ class Runtime:
         self.vocabulary = vocabulary
         self.conversation = conversation
         self.pipelines: dict[int, PipelineState] = {}
+        self.result_bytes_coming = 0  # of fires that were accepted, or may be in flight
         self.channels: weakref.WeakValueDictionary[int, Channel] = weakref.WeakValueDictionary()
         self.programs: set[bytes] = set()  # ids that the worker has
         self.on_bind: Callable[[BoundPass], None] | None = None  # for tools: each new pass

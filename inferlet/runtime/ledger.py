@@ -13,7 +13,7 @@ from inferlet.runtime.binding import BoundPass, Plan, Recorded
 from inferlet.runtime.placing import Host, check_memory, steps
 from inferlet.working_set import WorkingSet
 from ipc.accounting import ChannelEffect
-from ipc.types import MAX_RESULT_BYTES
+from ipc.types import MAX_RESULT_BYTES, MAX_RESULT_BYTES_OF_ALL
 
 if TYPE_CHECKING:
     from inferlet.forward import ForwardPass
@@ -24,11 +24,14 @@ FOREVER = 1 << 62
 class Ledger:
     """Submits of one call, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_run: bool = False) -> None:
+        """`is_run`: its results wait for room on their way, instead of being refused."""
+        self._is_run = is_run
         self._counts: dict[Channel, int] = {}
         self._popped: dict[Channel, int] = {}
         self._hosts: dict[WorkingSet, Host] = {}
         self._results: dict[ForwardPass, int] = {}
+        self._result_bytes = 0
 
     def admit(self, fwd: "ForwardPass", bound: BoundPass | Plan) -> None:
         """One more fire of `fwd`; InferletError when it is refused."""
@@ -60,7 +63,22 @@ class Ledger:
             )
         taken = fwd._results.num_pending - fwd._results.num_coming
         _check_results(fwd, bound.recorded, pending - taken)
+        if not self._is_run:
+            self._check_all_results(fwd, bound.recorded.result_bytes)
         self._results[fwd] = pending + 1
+
+    def _check_all_results(self, fwd: "ForwardPass", nbytes: int) -> None:
+        """Refuses results while too much of all passes is on its way."""
+        self._result_bytes += nbytes
+        coming = handles.current().result_bytes_coming
+        if coming + self._result_bytes > MAX_RESULT_BYTES_OF_ALL:
+            raise InferletError(
+                with_hint(
+                    f"results of other passes with {coming:,} bytes are on their way, and {fwd._label} "
+                    f"returns {nbytes:,} more; at most {MAX_RESULT_BYTES_OF_ALL:,} bytes are at once",
+                    "await some of them before the next submit",
+                )
+            )
 
     def _admit_channel(self, fwd: "ForwardPass", channel: Channel, effect: ChannelEffect) -> None:
         count = self._counts.get(channel, channel._count)
@@ -127,6 +145,9 @@ def num_possible(bound: BoundPass, working_sets: list[WorkingSet]) -> int:
         bounds.append(handles.current().engine.channel_capacity - bound.results.num_pending)
         if nbytes := bound.recorded.result_bytes:
             bounds.append(MAX_RESULT_BYTES // nbytes)
+            own = bound.pipeline.run.bytes_coming if bound.pipeline.run else 0
+            left = MAX_RESULT_BYTES_OF_ALL - handles.current().result_bytes_coming + own
+            bounds.append(max(1, left // nbytes))  # a run goes on, be it step by step
     if not bound.inputs.is_explicit:
         bounds += _context_allows(bound, working_sets)
     return min(bounds, default=FOREVER)

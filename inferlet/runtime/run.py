@@ -116,6 +116,7 @@ class Run:
 
     def _begin(self) -> None:
         """The engine's run starts at the fire after the last delivered one, once it can fire."""
+        self._count_coming(-self._num_in_flight)
         self._start = self._granted = self.num_delivered
         self._first_seq = self.pipeline.take_seqs(self._budget - self.num_delivered)
         self._has_started = False
@@ -130,7 +131,7 @@ class Run:
                 self._grant(limit - self._granted)
         elif not self._num_in_flight:
             # Everything was delivered and a ring is still full, or still empty.
-            Ledger().admit(self.fwd, self.bound)
+            Ledger(is_run=True).admit(self.fwd, self.bound)
             raise InferletError(f"{self.bound.label} cannot fire any more")
 
     def _limit(self) -> int:
@@ -141,6 +142,7 @@ class Run:
 
     def _grant(self, credits: int) -> None:
         self._granted += credits
+        self._count_coming(credits)
         end = staged_end(self.bound.inputs)
         check_memory(self.bound.label, end)
         for ws in self._sets if end else ():
@@ -158,6 +160,14 @@ class Run:
     @property
     def _num_in_flight(self) -> int:
         return self._granted - self.num_delivered
+
+    @property
+    def bytes_coming(self) -> int:
+        """Of results of fires in flight."""
+        return self.bound.returned_bytes * self._num_in_flight
+
+    def _count_coming(self, fires: int) -> None:
+        self._runtime.result_bytes_coming += fires * self.bound.returned_bytes
 
     async def _next(self) -> tuple[bytes, ...]:
         """The results of the next fire, whose effects now count."""
@@ -186,6 +196,7 @@ class Run:
         self.bound.num_accepted += 1
         self.bound.num_settled += 1
         self.num_delivered += 1
+        self._count_coming(-1)
         if self.bound.results:
             self.bound.results.wake()
 
@@ -197,6 +208,7 @@ class Run:
     def _finish(self) -> None:
         """The exact stop. Goes ahead of whatever the program sends next; nobody waits for it."""
         self.pipeline.run = None
+        self._count_coming(-self._num_in_flight)
         self._hold_sets(-1)
         if self.pipeline.failure is None and self.num_delivered < self._budget:
             self._stop()

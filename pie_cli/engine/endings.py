@@ -76,6 +76,14 @@ def stalls(seconds: float) -> Ending:
     return Ending("LimitExceeded", message, KILLED)
 
 
+def largest_unread(size: int, limit: int) -> Ending:
+    message = (
+        f"processes left more than {limit:,} bytes unread together, and this one most: {size:,}; "
+        "code that never awaits cannot receive"
+    )
+    return Ending("LimitExceeded", message, KILLED)
+
+
 def broke_protocol(reason: str) -> Ending:
     return Ending("ProtocolError", f"the process broke the protocol: {reason}", KILLED)
 

@@ -14,7 +14,7 @@ from ipc.errors import ProtocolError
 from ipc.types import Limits
 from pie_cli.engine import endings, quotas
 from pie_cli.engine.endings import Ending
-from pie_cli.engine.shares import STALL_SECONDS, Share
+from pie_cli.engine.shares import STALL_SECONDS, Memory
 
 
 Frames = list[tuple[int, bytes]]  # kind, body
@@ -31,22 +31,24 @@ class FrameSocket:
         on_fault: Callable[[Ending], None],
         frames_per_second: int = Limits().messages,
         speakers: quotas.Speakers | None = None,
-        share: Share | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """`on_frames`: of one read. `on_room`: little is left to write. `on_fault`: the process
-        must end, and why. `speakers`: of all sockets of one loop. `share`: memory for what has
-        come in part, of all."""
+        must end, and why. `speakers`: of all sockets of one loop. `memory`: of all
+        sockets, too."""
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._on_frames, self._on_room, self._on_fault = on_frames, on_room, on_fault
         self._speakers = speakers or quotas.Speakers()
-        self._share = share or Share(quotas.MAX_UNFINISHED)
+        memory = memory or Memory(quotas.MAX_UNFINISHED, quotas.MAX_UNREAD_OF_ALL)
+        self._share, self._backlog = memory.unfinished, memory.unread
         self._unfinished = 0  # bytes of the long frame that has come in part
         self._waits_for_share = False
         self._reader = frames.FrameReader()
         self._budget = quotas.ReadBudget(frames_per_second, self._loop.time())
         self._read_size = quotas.FIRST_READ
         self._pause: asyncio.TimerHandle | None = None  # beyond its budget
+        self._is_deaf = False  # it has not read for too long: nothing more is written
         self._held = False  # its client is behind
         self._finished = False  # nothing more will be read
         self._unwritten: deque[memoryview] = deque()
@@ -61,7 +63,7 @@ class FrameSocket:
 
     def write(self, data: bytes, *, trusted: bool = False) -> None:
         """Write, or keep what does not fit now. Trusted data does not count as unread."""
-        if self._sock.fileno() < 0:
+        if self._sock.fileno() < 0 or self._is_deaf:
             return
         if trusted:
             self._max_unread += len(data)
@@ -73,10 +75,34 @@ class FrameSocket:
             self._loop.add_writer(self._sock, self._writable)
         self._unwritten.append(memoryview(data))
         self._unwritten_size += len(data)
-        # Short frames cost more than they hold: a process may ask, and never read the answers.
-        unread = self._unwritten_size + len(self._unwritten) * quotas.UNREAD_FRAME
-        if unread > self._max_unread:
-            self._on_fault(endings.does_not_read(unread))
+        if self._unread > self._max_unread:
+            self._give_up(endings.does_not_read(self._unread))
+        else:
+            self._count_unread()
+
+    @property
+    def _unread(self) -> int:
+        """Short frames cost more than they hold: a process may ask, and never read the answers."""
+        return self._unwritten_size + len(self._unwritten) * quotas.UNREAD_FRAME
+
+    def _count_unread(self) -> None:
+        trusted = self._max_unread - quotas.MAX_UNREAD
+        self._backlog.set(self, max(0, self._unread - trusted), self._is_largest)
+
+    def _is_largest(self) -> None:
+        self._give_up(endings.largest_unread(self._unread, quotas.MAX_UNREAD_OF_ALL))
+
+    def _give_up(self, ending: Ending) -> None:
+        """Keep nothing more for the process, which ends."""
+        self._is_deaf = True
+        self._drop_unwritten()
+        self._on_fault(ending)
+
+    def _drop_unwritten(self) -> None:
+        self._loop.remove_writer(self._sock)
+        self._unwritten.clear()
+        self._unwritten_size = 0
+        self._backlog.set(self, 0, self._is_largest)
 
     def hold(self, held: bool) -> None:
         """Whether to leave unread what the process writes, but for the rest of a long frame."""
@@ -95,9 +121,7 @@ class FrameSocket:
         if self._sock.fileno() < 0:
             return
         self._finish_reading()
-        self._loop.remove_writer(self._sock)
-        self._unwritten.clear()
-        self._unwritten_size = 0
+        self._drop_unwritten()
         self._reader = frames.FrameReader()  # nobody waits until the last reference is gone
         self._sock.close()
 
@@ -120,6 +144,7 @@ class FrameSocket:
             self._unwritten.popleft()
         else:
             self._loop.remove_writer(self._sock)
+        self._count_unread()
         if self.has_room:
             self._on_room()
 

@@ -27,10 +27,10 @@ from pie_cli.engine.options import HubOptions
 from pie_cli.engine.parts import EngineEnd, PartOptions, Parts
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes, is_name
-from pie_cli.engine.quotas import MAX_UNFINISHED, Speakers
+from pie_cli.engine.quotas import MAX_UNFINISHED, MAX_UNREAD_OF_ALL, Speakers
 from pie_cli.engine.reports import Reports
 from pie_cli.engine.requests import Requests
-from pie_cli.engine.shares import Share
+from pie_cli.engine.shares import Memory
 from pie_cli.engine.worker_process import WorkerProcess
 
 FIRST_CLIENT_SECONDS = 60.0  # that an engine waits for its first client, at least
@@ -59,7 +59,7 @@ class Hub:
             Ids(str(settings.home() / ".last-process"), str(settings.run_folder() / ".names"))
         )
         self.happenings, self.counts, self.speakers = Happenings(), Counts(), Speakers()
-        self.unfinished = Share(MAX_UNFINISHED)
+        self.memory = Memory(MAX_UNFINISHED, MAX_UNREAD_OF_ALL)
         self._requests = Requests(self._processes, self.happenings, self.tell, options.worker.model)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // DESCRIPTORS_EACH
         self._admission = Admission(

@@ -26,7 +26,7 @@ from pie_cli.engine.metrics import Counts
 from pie_cli.engine.printing import Printing
 from pie_cli.engine.quotas import Meter, Speakers
 from pie_cli.engine.record import Record
-from pie_cli.engine.shares import Share
+from pie_cli.engine.shares import Memory
 from pie_cli.engine.views import Views
 
 EXIT_SECONDS = 5.0  # that a process may take to leave after its terminal event
@@ -41,7 +41,7 @@ class Owner(Protocol):
     counts: Counts
     speakers: Speakers
     clients: Clients
-    unfinished: Share  # memory for frames that have come in part
+    memory: Memory
 
     def tell(self, client: Client, message: c.FromHub) -> bool: ...
     def relay(self, process: "Process", commands: bytes) -> None: ...
@@ -100,7 +100,7 @@ class Process:
         self._launched = launched
         self._socket = FrameSocket(
             launched.sock, self._on_frames, self._feed, self.end, self.limits.messages,
-            self._owner.speakers, self._owner.unfinished,
+            self._owner.speakers, self._owner.memory,
         )  # fmt: skip
         self.record.sandbox = self._owner.launcher.tier
         self.record.launched_at = time.time()

@@ -15,7 +15,8 @@ HEARD_SECONDS = 0.05  # in which one that spoke counts as speaking
 BYTES_PER_SECOND = 64 << 20
 BURST_BYTES = 128 << 20
 MAX_UNFINISHED = 512 << 20  # bytes of frames that have come in part, of all processes
-MAX_UNREAD = 256 << 20  # bytes that wait for a process which does not read its socket
+# Bytes that wait for a process which does not read its socket, and for all such processes.
+MAX_UNREAD, MAX_UNREAD_OF_ALL = 640 << 20, 1 << 30
 UNREAD_FRAME = 350  # bytes, of what holds a frame that waits
 MAX_UNSHOWN = 8 << 20  # of what a client was told, above which its process is not read
 INBOX_ROOM = 1 << 20  # bytes waiting for a process, above which its inbox holds messages back

@@ -1,4 +1,4 @@
-"""Memory for what has come only in part, of all who send: each alone is within its own bound.
+"""Memory for what has come only in part, and for what waits, of all: each alone is within its own bound.
 
 A long message gets all the memory that it will need at its beginning, so that whoever has begun can
 end. The others wait unread, in turn. One that has begun and sends nothing more, while others wait,
@@ -11,6 +11,29 @@ from dataclasses import dataclass
 
 STALL_SECONDS = 20.0  # without a byte, while others wait
 LOOK_SECONDS = 1.0
+
+
+class Backlog:
+    """What waits for those who do not read: beyond `limit` bytes of all, the largest is at fault."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sizes: dict[Hashable, int] = {}
+        self._on_fault: dict[Hashable, Callable[[], None]] = {}
+        self.total = 0
+
+    def set(self, holder: Hashable, size: int, on_fault: Callable[[], None]) -> None:
+        """So much waits for it now."""
+        self.total += size - self._sizes.get(holder, 0)
+        if not size:
+            self._sizes.pop(holder, None)
+            self._on_fault.pop(holder, None)
+            return
+        self._sizes[holder], self._on_fault[holder] = size, on_fault
+        while self.total > self._limit:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            self.total -= self._sizes.pop(largest)
+            self._on_fault.pop(largest)()
 
 
 @dataclass(slots=True)
@@ -85,3 +108,11 @@ class Share:
             if self._waiting:
                 claim.on_stall()
         self._watch()
+
+
+class Memory:
+    """Of the hub, for all processes: what has come in part, and what waits for them."""
+
+    def __init__(self, unfinished: int, unread: int) -> None:
+        self.unfinished = Share(unfinished)
+        self.unread = Backlog(unread)

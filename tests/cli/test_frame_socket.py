@@ -9,16 +9,16 @@ from collections.abc import Callable
 import pytest
 
 from ipc import frames
-from ipc.types import MAX_RESULT_BYTES, Limits
+from ipc.types import MAX_RESULT_BYTES_OF_ALL, Limits
 from pie_cli.engine import quotas, shares
 from pie_cli.engine.frame_socket import FrameSocket
-from pie_cli.engine.shares import Share
+from pie_cli.engine.shares import Memory
 
 
 class Peer:
     """The inferlet's end, and what the hub's end reported."""
 
-    def __init__(self, share: Share | None = None) -> None:
+    def __init__(self, memory: Memory | None = None) -> None:
         ours, self.sock = socket.socketpair()
         ours.setblocking(False)
         self.sock.setblocking(False)
@@ -28,7 +28,7 @@ class Peer:
         self.speakers = quotas.Speakers()
         self.on_frames = lambda found: None
         self.hub = FrameSocket(
-            ours, self._frames, self._room, self._fault, speakers=self.speakers, share=share
+            ours, self._frames, self._room, self._fault, speakers=self.speakers, memory=memory
         )  # fmt: skip
 
     def _frames(self, found: list[tuple[int, bytes]]) -> None:
@@ -247,7 +247,7 @@ def test_a_bucket_pays_back_at_its_rate():
 
 
 def test_the_largest_results_of_a_process_are_no_fault():
-    with_cells = MAX_RESULT_BYTES + Limits().channels // 7  # a ring holds 7 cells or more
+    with_cells = MAX_RESULT_BYTES_OF_ALL + Limits().channels // 7  # a ring holds 7 cells or more
     assert with_cells < quotas.MAX_UNREAD
 
 
@@ -258,8 +258,9 @@ class Senders:
     """Peers that have each begun a long frame, with room for two of them."""
 
     def __init__(self, count: int) -> None:
-        self.share = Share(2 * LONG)
-        self.peers = [Peer(self.share) for _ in range(count)]
+        self.memory = Memory(2 * LONG, 2 * LONG)
+        self.share = self.memory.unfinished
+        self.peers = [Peer(self.memory) for _ in range(count)]
         for peer in self.peers:
             peer.sock.send(frames.pack(frames.ENGINE, bytes(LONG))[:1000])
 
@@ -304,7 +305,7 @@ async def test_long_frames_of_many_take_turns_and_all_arrive(senders, _):
 @with_senders
 async def test_short_frames_pass_beside_long_ones_that_wait(senders, _):
     await settle()
-    peer = Peer(senders.share)
+    peer = Peer(senders.memory)
     peer.sock.send(frames.pack(frames.HUB, b"x"))
     await settle()
     assert peer.frames == [(frames.HUB, b"x")]
@@ -337,3 +338,21 @@ async def test_a_process_that_is_held_still_ends_its_long_frame(senders, _):
     first.sock.send(frames.pack(frames.HUB, b"x"))
     await settle()
     assert len(first.frames) == 1
+
+
+@with_senders
+async def test_beyond_what_may_wait_for_all_the_one_that_leaves_most_unread_is_at_fault(senders, _):
+    small, large, *others = senders.peers
+    small.hub.write(bytes(LONG // 2))
+    large.hub.write(bytes(LONG))
+    others[0].hub.write(bytes(LONG // 4))
+    assert not any(peer.faults for peer in senders.peers)
+    others[1].hub.write(bytes(LONG))
+    assert [len(peer.faults) for peer in senders.peers] == [0, 1, 0, 0, 0, 0]
+    assert "unread together, and this one most" in large.faults[0]
+    large.hub.write(bytes(10 * LONG))
+    assert len(large.faults) == 1, "nothing more is kept for it"
+    assert senders.memory.unread.total <= 2 * LONG
+    assert await small.read(LONG // 2) == bytes(LONG // 2)
+    await settle()
+    assert senders.memory.unread.total < LONG * 3 // 2

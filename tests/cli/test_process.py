@@ -15,7 +15,7 @@ from pie_cli.engine.metrics import Counts
 from pie_cli.engine.process import Process
 from pie_cli.engine.quotas import Speakers
 from pie_cli.engine.record import Record
-from pie_cli.engine.shares import Share
+from pie_cli.engine.shares import Memory
 
 MODEL = ModelInfo("fake", "fake", "", 256, 256, 1, 8, 1024, "float32")
 
@@ -28,7 +28,7 @@ def test_what_a_process_says_before_its_launch_is_told_comes_after_word_of_it(tm
         owner = SimpleNamespace(
             launcher=SimpleNamespace(tier="full", kill=lambda *_: None),
             files_folder=str(tmp_path), happenings=Happenings(), counts=Counts(),
-            speakers=Speakers(), unfinished=Share(1 << 20), clients=SimpleNamespace(together=nullcontext),
+            speakers=Speakers(), memory=Memory(1 << 20, 1 << 20), clients=SimpleNamespace(together=nullcontext),
             tell=lambda client, message: told.append(message) or True,
             told_its_end=lambda process: None,
         )  # fmt: skip

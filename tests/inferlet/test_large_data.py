@@ -1,5 +1,7 @@
 """What the host gives in one command: as much as a frame holds, and a refusal at its line beyond."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,10 @@ from inferlet import (
     dtype,
     reduce_sum,
 )
+from inferlet.runtime import handles, ledger
 from inferlet.runtime.outbox import check_pass
 from ipc import messages as m
+from ipc.errors import ErrorCode, Failure
 from ipc.types import MAX_RESULT_BYTES
 from tests.inferlet.support import appending, count_up, on_engine, sent, settle
 
@@ -84,3 +88,60 @@ async def test_large_results_on_their_way_are_bounded_in_all(hub):
     assert len(await result) == MAX_RESULT_BYTES // 8
     pipe.submit(fwd)
     assert len(await result) == MAX_RESULT_BYTES // 8
+
+
+SMALL = 4096  # bytes of a result
+
+
+@pytest.fixture
+def room_for_four(monkeypatch):
+    monkeypatch.setattr(ledger, "MAX_RESULT_BYTES_OF_ALL", 4 * SMALL)
+
+
+def test_results_of_several_pipelines_are_bounded_together(room_for_four):
+    """Each alone fits; a process that reads slowly would be ended for all of them together."""
+
+    @on_engine(count_up, info={"context_length": 1 << 20})
+    async def test(hub):
+        made = [(Pipeline(), *returning(SMALL)) for _ in range(5)]
+        for pipe, fwd, _ in made[:4]:
+            pipe.submit(fwd)
+        pipe, fwd, result = made[4]
+        with pytest.raises(InferletError, match=r"(?s)16,384 bytes are on their way.*hint: await some"):
+            pipe.submit(fwd)
+        for _, _, earlier in made[:4]:
+            await earlier
+        pipe.submit_frame([fwd] * 4)
+        assert len(await result) == SMALL // 4
+        for _ in range(3):
+            await result
+        assert handles.current().result_bytes_coming == 0
+
+    test()
+
+
+def test_runs_of_several_pipelines_go_on_with_what_room_there_is(room_for_four):
+    @on_engine(count_up, info={"context_length": 1 << 20})
+    async def test(hub):
+        runs = [Pipeline().run_ahead(returning(SMALL)[0], 6, lambda value: None) for _ in range(8)]
+        assert await asyncio.gather(*runs) == [6] * 8
+        stopped = Pipeline().run_ahead(returning(SMALL)[0], 6, lambda value: False)
+        assert await stopped == 1
+        assert handles.current().result_bytes_coming == 0
+
+    test()
+
+
+def test_what_failed_fires_would_have_returned_is_not_on_its_way(room_for_four):
+    failure = Failure(ErrorCode.OUT_OF_MEMORY, "no pages")
+
+    @on_engine(count_up, info={"context_length": 1 << 20}, faults={2: failure})
+    async def test(hub):
+        pipe, (fwd, result) = Pipeline(), returning(SMALL)
+        pipe.submit_frame([fwd] * 4)
+        with pytest.raises(InferletError, match="no pages"):
+            for _ in range(4):
+                await result
+        assert handles.current().result_bytes_coming == 0
+
+    test()
