@@ -145,7 +145,11 @@ def write(text: str, setting: str, wanted: Any) -> None:
         said = not wanted
     if said != wanted:
         raise UsageError(f"`{setting}` cannot be edited in `{path}`", "edit the file by hand")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as failure:
+        hint = "set `PIE_HOME` to a folder that can be made"
+        raise UsageError(f"cannot make `{path.parent}`: {failure.strerror}", hint) from None
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")

@@ -85,3 +85,10 @@ def test_the_lock_of_a_running_engine_is_not_waited_for(tmp_path):
     with folder.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert take_lock(folder) is None
+
+
+def test_settings_of_a_home_that_cannot_be_made_are_exit_2(own_engine):
+    own_engine.environment["PIE_HOME"] = "/proc/nowhere/home"
+    done = own_engine.pie("config", "set", "run.model", "mine")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot make `/proc/nowhere/home`: No such file or directory" in done.stderr
