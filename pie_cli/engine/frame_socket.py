@@ -16,7 +16,6 @@ from pie_cli.engine import endings, quotas
 from pie_cli.engine.endings import Ending
 from pie_cli.engine.shares import STALL_SECONDS, Memory
 
-
 Frames = list[tuple[int, bytes]]  # kind, body
 
 

@@ -69,13 +69,12 @@ class Hub:
         )
         self.clients = Clients(options.hub_address, self._on_client, self._on_client_gone)
         parts = PartOptions(
-            options.worker, options.worker_address, options.log_path, options.sandbox,
-            options.limits,
+            options.worker, options.worker_address, options.log_path,
+            options.sandbox, options.limits,
         )  # fmt: skip
         self._parts = Parts(parts, journal, self)
-        self._reports = Reports(
-            self._processes, self._admission, self._parts, self.clients, options
-        )
+        known = self._processes, self._admission, self._parts, self.clients
+        self._reports = Reports(*known, options)
         self._door = open_door(options, journal, self.on_failure)
         self._metrics: MetricsServer | None = None
         if options.metrics_port is not None:

@@ -184,7 +184,7 @@ async def test_while_others_speak_a_process_that_makes_much_work_waits_for_its_s
 ):
     clock = Clock(monkeypatch)
     peer.on_frames = lambda found: clock.work(quotas.SHARE_BURST)
-    for i in range(8):
+    for _ in range(8):
         peer.speakers.heard("another", asyncio.get_running_loop().time())
         peer.sock.send(frames.pack(frames.HUB, b"x"))
         await settle()
@@ -197,7 +197,7 @@ async def test_while_others_speak_a_process_that_makes_much_work_waits_for_its_s
 async def test_a_process_that_speaks_alone_has_all_of_the_hub(peer, monkeypatch):
     clock = Clock(monkeypatch)
     peer.on_frames = lambda found: clock.work(1.0)
-    for i in range(8):
+    for _ in range(8):
         peer.sock.send(frames.pack(frames.HUB, b"x"))
         await settle()
     assert len(peer.frames) == 8
