@@ -53,6 +53,11 @@ def _of_store(failure: Exception) -> int | None:
 def _of_machine(failure: Exception) -> int | None:
     if not isinstance(failure, OSError):
         return None
+    if failure.filename is None and failure.errno == errno.ENOENT:  # what getcwd says
+        error(
+            "the current folder does not exist any more", "change to another, or give whole paths"
+        )
+        return USAGE
     if failure.filename is None and failure.errno in _NO_ROOM:
         error(f"cannot write the output: {failure.strerror}")
         return ENGINE_FAILED

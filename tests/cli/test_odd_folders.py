@@ -88,7 +88,22 @@ def test_the_lock_of_a_running_engine_is_not_waited_for(tmp_path):
 
 
 def test_settings_of_a_home_that_cannot_be_made_are_exit_2(own_engine):
-    own_engine.environment["PIE_HOME"] = "/proc/nowhere/home"
+    own_engine.extra["PIE_HOME"] = "/proc/nowhere/home"
     done = own_engine.pie("config", "set", "run.model", "mine")
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot make `/proc/nowhere/home`: No such file or directory" in done.stderr
+
+
+def test_a_current_folder_that_is_gone_is_exit_2(own_engine, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = [sys.executable, "-m", "pie_cli", "run", str(ROOT / HELLO), "-o", "out"]
+    done = subprocess.run(
+        ["sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', str(gone), *command], text=True,
+        env=own_engine.environment | {"PYTHONSAFEPATH": "1"}, capture_output=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: the current folder does not exist any more\n\n"
+        "hint: change to another, or give whole paths\n"
+    )
