@@ -252,4 +252,10 @@ class ProcessStats(WireMessage, tag=4):
     ended: dict[int, tuple[int, int]] = {}
 
 
-WorkerReport = Loading | Ready | LoadFailed | ProcessStats
+class LinkRead(WireMessage, tag=5):
+    """So many bytes of the hub's messages were read since the link began. The links' own affair."""
+
+    num_bytes: int
+
+
+WorkerReport = Loading | Ready | LoadFailed | ProcessStats | LinkRead

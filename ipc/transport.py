@@ -25,6 +25,7 @@ _up = codec.make_decoder(tuple[list[m.WorkerReport], list[int]])
 
 Batches = Sequence[tuple[int, bytes]]
 MAX_MESSAGE = 1 << 30
+TELL_BYTES = 4 << 20  # after which the worker tells that it has read them
 
 
 class Link(Protocol):
@@ -57,6 +58,8 @@ class ZmqLink:
         (self.socket.bind if bind else self.socket.connect)(address)
         self._decoder = _up if is_hub else _down
         self.sent = self.received = 0
+        self._is_hub = is_hub
+        self._num_sent = self._num_read = self._num_told = 0  # bytes
         self.expected_peer: int | None = None  # the process whose first message is waited for
 
     @property
@@ -67,8 +70,15 @@ class ZmqLink:
     def send(self, notices: Sequence, batches: Batches) -> None:
         numbers = [number for number, _ in batches]
         header = codec.encode((list(notices), numbers))
-        self.socket.send_multipart([header, *(body for _, body in batches)])
+        parts = [header, *(body for _, body in batches)]
+        self.socket.send_multipart(parts)
+        self._num_sent += sum(map(len, parts))
         self.sent += 1
+
+    @property
+    def unread(self) -> int:
+        """Of the hub's: bytes that the worker has not read, as far as it has told."""
+        return self._num_sent - self._num_told
 
     def receive(self) -> tuple[list, list[tuple[int, bytes]]] | None:
         """Raises ProtocolError."""
@@ -93,7 +103,21 @@ class ZmqLink:
         notices, numbers = codec.decode(self._decoder, parts[0])
         if len(numbers) != len(parts) - 1:
             raise ProtocolError(f"{len(parts) - 1} parts for {len(numbers)} processes")
+        if self._is_hub:
+            self._num_told = max(
+                [self._num_told, *(n.num_bytes for n in notices if isinstance(n, m.LinkRead))]
+            )
+            notices = [notice for notice in notices if not isinstance(notice, m.LinkRead)]
+        else:
+            self._tell_read(sum(map(len, parts)))
         return notices, list(zip(numbers, parts[1:]))
+
+    def _tell_read(self, size: int) -> None:
+        """Now and then, so that the hub knows how much lies between."""
+        self._num_read += size
+        if self._num_read - self._num_told >= TELL_BYTES:
+            self._num_told = self._num_read
+            self.socket.send(codec.encode(([m.LinkRead(self._num_read)], [])))
 
     def wait(self, timeout: float | None) -> bool:
         return bool(self.socket.poll(None if timeout is None else int(timeout * 1000)))

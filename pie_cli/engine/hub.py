@@ -320,8 +320,11 @@ class Hub:
     def on_up(self) -> None:
         self.on_progress(c.Progress(1.0, "ready"))
         self._was_ready = True
+        self.on_worker_room()
+
+    def on_worker_room(self) -> None:
         for process in self._processes.by_number.values():
-            process.wait_for_worker(False)
+            process.wait_for_worker(not self._parts.has_worker)
 
     def on_stats(self, stats: m.ProcessStats) -> None:
         self.counts.stats(stats)

@@ -54,6 +54,9 @@ class Events(Protocol):
 
     def on_stats(self, stats: m.ProcessStats) -> None: ...
     def on_events(self, number: int, events: bytes) -> None: ...
+    def on_worker_room(self) -> None:
+        """The worker takes commands again."""
+
     def on_worker_lost(self, how: str) -> None:
         """A new one is starting already: what is relayed from now on is for it."""
 
@@ -109,7 +112,8 @@ class Parts:
 
     @property
     def has_worker(self) -> bool:
-        return self._worker_up.is_set()
+        """One that takes commands now."""
+        return self._worker_up.is_set() and not self.worker.is_full
 
     async def until_up(self) -> None:
         while not self.are_up:
@@ -192,6 +196,7 @@ class Parts:
         worker = WorkerProcess(
             options.worker, options.worker_address, options.log_path,
             self._on_report, self._events.on_events, self._on_worker_death,
+            self._events.on_worker_room,
         )  # fmt: skip
         self._journal.info("worker-started", pid=worker.pid)
         return worker

@@ -21,6 +21,7 @@ from pie_cli.engine.zmq_reader import ZmqReader
 
 STOP_SECONDS = 10.0
 TERMINATE_SECONDS = 2.0
+MAX_AHEAD = 64 << 20  # bytes that may wait for it, before processes wait that send more
 LOST_SECONDS = 1.0  # in which a worker whose link ended has ended itself
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _PR_SET_PDEATHSIG = 1
@@ -54,9 +55,13 @@ class WorkerProcess:
         on_report: Callable[[m.WorkerReport], None],
         on_batch: Callable[[int, bytes], None],
         on_death: Callable[[str], None],
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_room`: it is no longer full."""
         self._loop = asyncio.get_running_loop()
         self._on_report, self._on_batch, self._on_death = on_report, on_batch, on_death
+        self._on_room, self._was_full = on_room, False
+        self._kept = 0  # bytes of batches
         self._notices: list[m.Control] = []
         self._batches: list[tuple[int, bytes]] = []
         self._flushing = False
@@ -81,7 +86,14 @@ class WorkerProcess:
     def relay(self, number: int, commands: bytes) -> None:
         """Commands of a process, in order with what was notified and relayed before."""
         self._batches.append((number, commands))
+        self._kept += len(commands)
+        self._was_full = self.is_full
         self._flush_soon()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for it that no more should come: it is busy, or stopped."""
+        return self.link.unread + self._kept > MAX_AHEAD
 
     def notify(self, *controls: m.Control) -> None:
         """Goes before what is relayed in the same turn of the loop."""
@@ -136,7 +148,7 @@ class WorkerProcess:
         self._flushing = False
         if self._serving and (self._notices or self._batches):
             notices, batches = self._notices, self._batches
-            self._notices, self._batches = [], []
+            self._notices, self._batches, self._kept = [], [], 0
             with suppress(zmq.Again):
                 self.link.send(notices, batches)
             self._reader.check()
@@ -159,6 +171,9 @@ class WorkerProcess:
             self._on_report(report)
         for number, events in batches:
             self._on_batch(number, events)
+        if self._was_full and not self.is_full:
+            self._was_full = False
+            self._on_room()
         return True
 
     def _watch(self) -> bool:

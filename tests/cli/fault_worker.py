@@ -7,11 +7,13 @@ import argparse
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ipc import codec
 from ipc import messages as m
 from ipc.codec import PROTOCOL_VERSION
+from ipc.errors import ProtocolError
 from ipc.transport import ZmqLink
 from ipc.types import EngineInfo, ModelInfo
 
@@ -95,7 +97,8 @@ def main() -> int:
                 if isinstance(control, m.ProcessStarted):
                     holdings.on_control(control)
             for number, body in batches:
-                holdings.on_commands(number, body)
+                with suppress(ProtocolError):
+                    holdings.on_commands(number, body)
             for control in controls:
                 if isinstance(control, m.ProcessEnded):
                     holdings.on_control(control)

@@ -2,16 +2,19 @@
 
 import os
 import signal
+import time
 from contextlib import suppress
 
 import pytest
 
+from pie_cli.engine.reports import resident_bytes
 from tests.cli import fault_worker
 from tests.cli.conftest import wait_until
 from tests.cli.fault_stages import HELLO, STAGES
 from tests.cli.faults import Bystander, FaultyEngine, assert_ends, descendants, stop
 from tests.cli.test_faults import GOES_ON
 from tests.cli.test_faults_launch import KILLED, STOPPED
+from tests.cli.test_hostile_clients import cpu_seconds
 
 KILL, CONT = signal.SIGKILL, signal.SIGCONT
 RECEIVING = STAGES["receiving"].source
@@ -112,3 +115,37 @@ def test_a_run_that_is_stopped_while_it_starts_the_engine_holds_up_no_other(faul
     os.kill(first.process.pid, CONT)
     assert_ends(first, (0, "starting the engine with `fake`\n"), '"hello"\n')
     assert faulty.engine.card()["pid"] == hub
+
+
+def test_what_a_flood_sends_to_a_stopped_worker_does_not_fill_the_hub(faulty: FaultyEngine):
+    """It waits in the processes; what they sent arrives once the worker goes on."""
+    hub, worker = faulty.pid_of("hub"), faulty.pid_of("worker")
+    source = """
+import asyncio, os, socket
+from inferlet import session
+from inferlet.runtime import handles
+from ipc import codec, frames
+async def main(input):
+    own = socket.socket(fileno=os.dup(handles.current().outbox._write.__self__._fd))
+    own.setblocking(False)
+    session.send(f"here {os.getpid()}\\n")
+    data, loop = frames.pack(frames.ENGINE, codec.encode([bytes(1 << 20)])), asyncio.get_running_loop()
+    for _ in range(80):
+        await loop.sock_sendall(own, data)
+    return "done"
+"""
+    stop(worker)
+    before = resident_bytes(hub)
+    runs = [faulty.run(source, name=f"flood{i}") for i in range(4)]
+    for run in runs:
+        run.inner_pid()
+    most, last = 0, -1.0
+    while (now := cpu_seconds(hub)) != last or most < before + (32 << 20):  # until it has no more to do
+        last = now
+        most = max(most, resident_bytes(hub))
+        time.sleep(0.3)
+    assert most - before < 200 << 20
+    os.kill(worker, CONT)
+    for run in runs:
+        assert_ends(run, GOES_ON, '"done"\n')
+    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())

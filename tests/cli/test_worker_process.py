@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,6 +95,27 @@ def test_what_is_sent_before_the_worker_is_ready_goes_out_when_it_is(clean_envir
         assert heard.batches == [(1, b"a"), (2, b"b")]
         assert any(isinstance(report, m.Ready) for report in heard.reports)
         await heard.worker.close()
+        await heard.worker.close()
+
+    asyncio.run(run())
+
+
+def test_a_worker_for_which_much_waits_is_full_until_it_has_read(clean_environment):
+    """A stopped one, for one: the hub would keep all that its processes send."""
+
+    async def run():
+        heard = Heard(clean_environment)
+        rooms = heard.worker._on_room = Mock()
+        await heard.ready()
+        os.kill(heard.worker.pid, signal.SIGSTOP)
+        for _ in range(20):
+            heard.worker.relay(1, bytes(4 << 20))
+            await asyncio.sleep(0)
+        assert heard.worker.is_full and not rooms.called
+        os.kill(heard.worker.pid, signal.SIGCONT)
+        await heard.until(lambda: rooms.called)
+        assert not heard.worker.is_full
+        await heard.until(lambda: len(heard.batches) == 20)
         await heard.worker.close()
 
     asyncio.run(run())
