@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,10 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("explore", **UNTIMED)
 settings.register_profile("pie", **UNTIMED, derandomize=True, database=None)
 settings.load_profile("pie")
+# A shell starts what is in the background with these ignored; the programs of tests hear them.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 # Before any test imports a library that would ask the hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
