@@ -10,7 +10,7 @@ import pytest
 
 from ipc import client as c
 from pie_cli import client as api
-from tests.cli.conftest import Engine, is_gone, make_home, wait_until
+from tests.cli.conftest import SECONDS, Engine, is_gone, make_home, wait_until
 from tests.cli.listening import ListeningEngine
 
 ECHO = """
@@ -166,25 +166,25 @@ def test_no_word_of_a_guest_makes_it_another_client(listening, running, tmp_path
     with closing(listening.connection("phone")) as phone:
         phone._send(c.StopEngine())
         phone._send(c.Hello(1, 1, "key:laptop", remote=False))
-        phone.expect(c.Welcome, 20)
+        phone.expect(c.Welcome, SECONDS)
         phone._send(c.Kill((running,)))
-        assert phone.expect(c.Killed, 20).unknown == (running,)
+        assert phone.expect(c.Killed, SECONDS).unknown == (running,)
         for client in ("key:laptop", None):
             folder = str(tmp_path / "evil")
             run = c.Run(1, "a.py", ECHO, {}, "{}", {}, client=client, files_folder=folder)
             phone._send(run)
-            phone.expect(c.Launched, 20)
+            phone.expect(c.Launched, SECONDS)
         phone._send(c.List())
-        answer = phone.expect(c.Processes, 20)
+        answer = phone.expect(c.Processes, SECONDS)
         assert {row.client for row in answer.rows} == {"key:phone"} and answer.worker is None
         for request in (c.FilePart(3, running, 0, b"", hashlib.sha256().digest()),
                         c.Message(running, False, "end", 4)):
             phone._send(request)
-            assert phone.expect(c.Answered, 20).outcome == c.UNKNOWN
+            assert phone.expect(c.Answered, SECONDS).outcome == c.UNKNOWN
         phone._send(c.ReadFile(5, running, 1, 0))
-        phone.expect(c.Unknown, 20)
+        phone.expect(c.Unknown, SECONDS)
         phone._send(c.AskFacts(6))
-        facts = phone.expect(c.Facts, 20)
+        facts = phone.expect(c.Facts, SECONDS)
         assert (facts.log, facts.pid, facts.worker_pid, facts.zygote_pid) == ("", 0, 0, None)
     assert not (tmp_path / "evil").exists()
     wait_until(lambda: [row["id"] for row in listening.here.processes()] == [running])
@@ -288,7 +288,7 @@ def test_an_engine_that_ends_tells_its_guests(tmp_path):
     assert engine.end() == (0, "")
     _, stderr = command.communicate()
     assert command.returncode == 137 and "the engine was stopped" in stderr
-    assert is_gone(door)
+    wait_until(lambda: is_gone(door))
     done = laptop.pie("ps")
     assert done.returncode == 3 and f"no engine answers at {engine.address}" in done.stderr
 

@@ -43,7 +43,7 @@ def test_what_a_process_says_before_its_launch_is_told_comes_after_word_of_it(tm
         exited = asyncio.get_running_loop().create_future()
         launch = m.Launch("app-1", "app.py", "", {}, "{}", {}, MODEL, EngineInfo(1, 16, 64))
         process.start(Launched(1, ours, exited), launch)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not process.ended:
                 await asyncio.sleep(0)
         process.exited(Exit(0, 0.0, 0, None))
