@@ -1,4 +1,4 @@
-"""Addresses of engines on a network: `tcp://HOST:PORT`. Listens at one; looks no name up for that."""
+"""Addresses of engines on a network: `tcp://HOST:PORT`. Looks no name up to listen at one."""
 
 import ipaddress
 import re

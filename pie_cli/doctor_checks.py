@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pie_cli import config, settings
+
+if TYPE_CHECKING:
+    from pie_cli.remote import Remote
 
 GB = 1_000_000_000
 LOW_DISK, LOW_MEMORY, LOW_DESCRIPTORS = 2 * GB, 2 * GB, 1024
@@ -177,7 +181,7 @@ def store() -> Found:
 
 def engines() -> Found:
     """The engines that run, and whether they answer."""
-    from pie_cli import cards
+    from pie_cli import cards, remote
     from pie_cli.connection import EngineLost, connect
 
     found = 0
@@ -198,17 +202,16 @@ def engines() -> Found:
         listens = f", listens at {where}" if where else ""
         yield "ok", f"{card.model} is {state} (process {card.pid}, log {card.log}){listens}"
         connection.close()
-    if not found:
+    if there := remote.chosen():
+        yield from _elsewhere(there)
+    elif not found:
         yield "ok", "none is running; `pie run` starts one"
 
 
-def elsewhere() -> Found:
-    """The engine on another machine, where one is chosen."""
+def _elsewhere(there: "Remote") -> Found:
+    """The engine on another machine that is chosen."""
     from pie_cli import remote
 
-    there = remote.chosen()
-    if there is None:
-        return
     connection = remote.connect(there)
     state = "ready" if connection.welcome.ready else "loading"
     yield "ok", f"{there.address}: {connection.welcome.model} is {state}, by key `{there.key.name}`"
@@ -218,7 +221,6 @@ def elsewhere() -> Found:
 CHECKS: dict[str, Callable[[], Found]] = {
     "machine": machine, "versions": versions, "accelerator": accelerator, "sandbox": sandbox,
     "home": home, "limits": limits, "settings": configuration, "models": store, "engines": engines,
-    "elsewhere": elsewhere,
 }  # fmt: skip
 
 

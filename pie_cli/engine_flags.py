@@ -1,4 +1,4 @@
-"""`--engine` and `--key` before the verb: they hold for every verb. Imports nothing without them."""
+"""`--engine` and `--key` before the verb, for every verb. Imports nothing without them."""
 
 NAMES = {"--engine": "engine.address", "--key": "engine.key"}
 

@@ -1,6 +1,7 @@
 """Keys of clients on other machines, and the engines' own.
 
-    $PIE_HOME/keys/server.key   the engines' own pair     NAME.pub   the public half of a client's key
+    $PIE_HOME/keys/server.key   the engines' own pair
+    $PIE_HOME/keys/NAME.pub     the public half of a client's key
 
 A key file, which a client has, holds its whole pair and the engines' public half: whoever has it
 runs programs here, as the client `key:NAME`. Only the public half is kept here.
@@ -65,7 +66,8 @@ def save(path: Path, text: str) -> None:
     try:
         _write(path, text)
     except OSError as error:
-        raise UsageError(f"cannot write `{path}`: {error.strerror}", "`-o FILE` names another") from None
+        hint = "`-o FILE` names another"
+        raise UsageError(f"cannot write `{path}`: {error.strerror}", hint) from None
 
 
 def known() -> dict[str, str]:
@@ -89,7 +91,8 @@ def server_secret() -> str:
     require_curve()
     if not known():
         raise UsageError(
-            "`--listen` needs a key, and there is none: without one anybody could run programs here",
+            "`--listen` needs a key, and there is none: "
+            "without one anybody could run programs here",
             "`pie key new NAME` makes one, for the machine that is to connect",
         )
     return _server_pair()[1]
@@ -108,7 +111,8 @@ def read(path: Path) -> ClientKey:
     except (ValueError, TypeError):
         key = None
     if not key or not all(_is_key(half) for half in (key.server, key.public, key.secret)):
-        raise UsageError(f"`{path}` is no key", "`pie key new NAME` makes one, where the engine runs")
+        hint = "`pie key new NAME` makes one, where the engine runs"
+        raise UsageError(f"`{path}` is no key", hint)
     if mode & 0o077:
         raise UsageError(f"others can read the key `{path}`", f"chmod 600 {path}")
     return key

@@ -143,7 +143,7 @@ def print_ready(log: str, listener: "Listener | None", ready: "m.Ready", sandbox
         flush=True,
     )
     if listener and listener.is_open:
-        warning = f"warning: other machines reach {listener.address}: whoever has a key runs programs"
-        print(warning, file=sys.stderr, flush=True)
+        warning = f"other machines reach {listener.address}: whoever has a key runs programs"
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     if sandbox.startswith("none"):
         print("warning: inferlets run without a sandbox", file=sys.stderr, flush=True)

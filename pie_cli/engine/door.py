@@ -192,7 +192,8 @@ class Door:
 
     def _lose(self, identity: bytes, reason: str) -> None:
         if guest := self._guests.get(identity):
-            self._journal.warning("guest-lost", key=self._keyring.names.get(guest.public), reason=reason)
+            key = self._keyring.names.get(guest.public)
+            self._journal.warning("guest-lost", key=key, reason=reason)
             self._part(guest)
 
 

@@ -1,4 +1,4 @@
-"""The door as the hub's child: started, started anew when it ends, given up when that is too often."""
+"""The door as the hub's child: started, started anew when it ends, given up when it ends often."""
 
 import asyncio
 import os
@@ -25,6 +25,12 @@ def open_door(
     return DoorProcess(
         options.listener, options.hub_address, options.log_path, journal, on_failure
     )
+
+
+async def close_door(door: "DoorProcess | None") -> None:
+    """After the hub has said its last words."""
+    if door:
+        await door.close()
 
 
 class DoorProcess:

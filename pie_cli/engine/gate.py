@@ -1,7 +1,8 @@
 """Keeps new connections from a socket that listens, though somebody else accepts them.
 
-ZeroMQ accepts whatever comes, and gives up all connections with the socket that listens. So a filter
-on that socket drops the packets that would begin one: who comes tries again, in a second and later.
+ZeroMQ accepts whatever comes, and gives up all connections with the socket that listens. So a
+filter on that socket drops the packets that would begin one: who comes tries again, in a second and
+later.
 """
 
 import ctypes

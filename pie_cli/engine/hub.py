@@ -16,7 +16,7 @@ from pie_cli import settings
 from pie_cli.engine import endings
 from pie_cli.engine.admission import Admission, attached_size
 from pie_cli.engine.clients import Client, Clients
-from pie_cli.engine.door_process import open_door
+from pie_cli.engine.door_process import close_door, open_door
 from pie_cli.engine.happenings import Happenings
 from pie_cli.engine.ids import Ids
 from pie_cli.engine.journal import Journal
@@ -126,8 +126,7 @@ class Hub:
         for process in self._processes.by_number.values():
             process.close()
         self.clients.close()
-        if self._door:
-            await self._door.close()
+        await close_door(self._door)
         await self._parts.close_worker()
 
     async def _until(self, is_done: Callable[[], bool], seconds: float) -> None:
@@ -238,11 +237,9 @@ class Hub:
 
     def _kill(self, client: Client, ids: tuple[str, ...], interrupted: bool) -> None:
         ending = endings.interrupted() if interrupted else endings.killed()
-        found = [self._processes.by_id.get(id) for id in ids]
-        visible = [each for each in found if each and client.may_see(each.record.client)]
-        for process in visible:
+        known = self._processes.found(ids, client.may_see)
+        for process in known.values():
             process.end(ending)
-        known = {process.id for process in visible}
         self.tell(client, c.Killed(tuple(id for id in ids if id not in known)))
 
     def _on_client_gone(self, client: Client) -> None:

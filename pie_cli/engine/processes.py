@@ -5,6 +5,7 @@ Starts and ends none.
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 
 from pie_cli.engine.ids import Ids
@@ -64,6 +65,11 @@ class Processes:
         """Of the live process with that id, else of the last that had it."""
         process = self.by_id.get(id)
         return process.record if process else self._ended.get(id)
+
+    def found(self, ids: Iterable[str], may_see: Callable[[str], bool]) -> dict[str, Process]:
+        """The live ones of those ids, of clients that one may see."""
+        live = {id: self.by_id[id] for id in ids if id in self.by_id}
+        return {id: process for id, process in live.items() if may_see(process.record.client)}
 
     def _forget(self, id: str) -> None:
         if record := self._ended.pop(id, None):

@@ -46,7 +46,7 @@ class Keyring:
 
 
 class Refusals:
-    """Counts peers that were turned away; a line in the log now and then, however many there are."""
+    """Counts peers that were turned away; a line in the log now and then, however many."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -51,8 +51,11 @@ class ListeningEngine:
 
     def door(self) -> int:
         """The process id of the door, once there is one."""
-        found = lambda: [p for p in children(self.server.pid) if "engine.door" in command_line(p)]  # noqa: E731
-        return wait_until(found)[0]
+        return wait_until(self._doors)[0]
+
+    def _doors(self) -> list[int]:
+        found = children(self.server.pid)
+        return [pid for pid in found if "engine.door" in command_line(pid)]
 
     def log(self) -> str:
         return "".join(path.read_text() for path in (self.here.home / "logs").iterdir())

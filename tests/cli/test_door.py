@@ -211,7 +211,10 @@ def raw(listening: ListeningEngine, name: str = "phone") -> tuple[zmq.Context, z
 
 @pytest.mark.parametrize(
     "message",
-    [[b""], [b"\x02"], [b"\x00"], [b"\x00garbage"], [b"\x00a", b"\x00b"], [b"\x00" + b"\x91" * 5000]],
+    [
+        [b""], [b"\x02"], [b"\x00"], [b"\x00garbage"], [b"\x00a", b"\x00b"],
+        [b"\x00" + b"\x91" * 5000],
+    ],
     ids=["empty", "flag", "nothing", "garbage", "two frames", "deep"],
 )
 def test_a_guest_that_cannot_be_read_is_told_so_and_gone(listening, message):
@@ -271,7 +274,9 @@ def test_a_guest_that_falls_silent_is_gone_after_a_while_and_holds_nobody_up(lis
     source = (
         "import asyncio\nfrom inferlet import session\n"
         "async def main():\n"
-        "    for _ in range(100):\n        session.send('x' * 1_000_000)\n        await asyncio.sleep(0)\n"
+        "    for _ in range(100):\n"
+        "        session.send('x' * 1_000_000)\n"
+        "        await asyncio.sleep(0)\n"
     )
     code = f"""
 import os, signal, sys
@@ -280,7 +285,8 @@ from pathlib import Path
 from pie_cli import keys, remote
 from pie_cli.remote_connection import RemoteConnection
 from ipc import client as c
-pie = RemoteConnection(remote.Remote({listening.address!r}, keys.read(Path({str(listening.key("phone"))!r}))))
+key = keys.read(Path({str(listening.key("phone"))!r}))
+pie = RemoteConnection(remote.Remote({listening.address!r}, key))
 pie.greet()
 for number in range(40):
     pie.send(c.Run(number, "a.py", {source!r}, {{}}, "{{}}", {{}}))

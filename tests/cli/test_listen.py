@@ -138,9 +138,9 @@ def test_the_engines_own_user_sees_and_ends_what_comes_over_the_network(listenin
 def test_two_keys_know_nothing_of_each_other(phone, laptop, running):
     unknown = f"no process `{running}`"
     assert phone.processes() == []
-    for words in (["attach", running], ["logs", running], ["trace", running], ["send", running, "end"]):
-        done = phone.pie(*words)
-        assert (done.returncode, done.stdout) == (2, "") and unknown in done.stderr, words
+    for verb, *rest in (["attach"], ["logs"], ["trace"], ["send", "end"]):
+        done = phone.pie(verb, running, *rest)
+        assert (done.returncode, done.stdout) == (2, "") and unknown in done.stderr, verb
     done = phone.pie("kill", running)
     assert done.returncode == 2 and f"no live process `{running}`" in done.stderr
     assert [row["id"] for row in laptop.processes()] == [running]
@@ -157,7 +157,8 @@ def test_a_key_sees_nothing_of_the_engines_own_user(listening, laptop):
 
 
 def test_apps_of_two_keys_cannot_write_to_each_other(phone, running):
-    app = f"from inferlet import session\nasync def main(): await session.send_to('{running}', 'end')"
+    app = "from inferlet import session\n"
+    app += f"async def main(): await session.send_to('{running}', 'end')"
     done = phone.run(app)
     assert done.returncode == 1 and "client" in done.stderr
 
@@ -233,7 +234,7 @@ def test_doctor_and_the_ready_line_say_who_listens(listening, laptop):
     here = json.loads(listening.here.pie("doctor", "--json").stdout)["findings"]
     assert any(f"listens at {listening.address}" in each["text"] for each in here)
     there = json.loads(laptop.pie("doctor", "--json").stdout)["findings"]
-    (found,) = [each for each in there if each["check"] == "elsewhere"]
+    (found,) = [each for each in there if each["check"] == "engines"]
     assert (found["state"], found["text"]) == (
         "ok", f"{listening.address}: fake is ready, by key `laptop`",
     )  # fmt: skip
