@@ -122,12 +122,12 @@ def _beyond_memory(limits: Limits) -> str:
 
 def _crashed(name: str, number: int, used: int, limits: Limits) -> str:
     """Code that got no memory and did not look may have held little: it asked for much at once."""
-    message = f"the process crashed ({name}: {_CRASH_WORDS[number]})"
+    message = f"the process crashed ({name}): {_CRASH_WORDS[number]}"
     if number not in _FOR_WANT_OF_MEMORY:
         return message
     most = amount("memory", limits.memory)
     return (
-        f"{message}: native code is at fault, or got no memory and did not look; "
+        f"{message}; native code is at fault, or got no memory and did not look: "
         f"of its limit `memory` of {most} it held about {max(used, 1 << 20) >> 20} MiB"
     )
 

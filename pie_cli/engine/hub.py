@@ -155,8 +155,7 @@ class Hub:
     def relay(self, process: Process, commands: bytes) -> None:
         process.has_state = True
         self.worker.relay(process.number, commands)
-        if not self._parts.has_worker:
-            process.wait_for_worker(True)
+        process.wait_for_worker(not self._parts.has_worker)
 
     def send_to(self, sender: Process, message: m.SendTo) -> str:
         return self._requests.send_to(sender, message)
@@ -320,8 +319,7 @@ class Hub:
         self.on_worker_room()
 
     def on_worker_room(self) -> None:
-        for process in self._processes.by_number.values():
-            process.wait_for_worker(not self._parts.has_worker)
+        self._processes.wait_for_worker(not self._parts.has_worker)
 
     def on_stats(self, stats: m.ProcessStats) -> None:
         self.counts.stats(stats)

@@ -61,6 +61,10 @@ class Processes:
     def gone(self, process: Process) -> None:
         del self.by_number[process.number]
 
+    def wait_for_worker(self, wait: bool) -> None:
+        for process in self.by_number.values():
+            process.wait_for_worker(wait)
+
     def record(self, id: str) -> Record | None:
         """Of the live process with that id, else of the last that had it."""
         process = self.by_id.get(id)
