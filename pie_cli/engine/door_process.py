@@ -22,9 +22,7 @@ def open_door(
     """The door of an engine; None when it does not listen."""
     if options.listener is None:
         return None
-    return DoorProcess(
-        options.listener, options.hub_address, options.log_path, journal, on_failure
-    )
+    return DoorProcess(options.listener, options.hub_address, options.log_path, journal, on_failure)
 
 
 async def close_door(door: "DoorProcess | None") -> None:

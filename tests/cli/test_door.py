@@ -17,7 +17,6 @@ from ipc import client as c
 from ipc import transport
 from ipc.pieces import MAX_FRAME
 from pie_cli import keys
-from pie_cli.connection import EngineLost
 from pie_cli.engine import door
 from pie_cli.engine.reports import cpu_seconds, resident_bytes
 from tests.cli.conftest import ROOT, SECONDS, is_gone, wait_until
@@ -212,7 +211,11 @@ def raw(listening: ListeningEngine, name: str = "phone") -> tuple[zmq.Context, z
 @pytest.mark.parametrize(
     "message",
     [
-        [b""], [b"\x02"], [b"\x00"], [b"\x00garbage"], [b"\x00a", b"\x00b"],
+        [b""],
+        [b"\x02"],
+        [b"\x00"],
+        [b"\x00garbage"],
+        [b"\x00a", b"\x00b"],
         [b"\x00" + b"\x91" * 5000],
     ],
     ids=["empty", "flag", "nothing", "garbage", "two frames", "deep"],

@@ -178,8 +178,10 @@ def test_no_word_of_a_guest_makes_it_another_client(listening, running, tmp_path
         phone._send(c.List())
         answer = phone.expect(c.Processes, SECONDS)
         assert {row.client for row in answer.rows} == {"key:phone"} and answer.worker is None
-        for request in (c.FilePart(3, running, 0, b"", hashlib.sha256().digest()),
-                        c.Message(running, False, "end", 4)):
+        for request in (
+            c.FilePart(3, running, 0, b"", hashlib.sha256().digest()),
+            c.Message(running, False, "end", 4),
+        ):
             phone._send(request)
             assert phone.expect(c.Answered, SECONDS).outcome == c.UNKNOWN
         phone._send(c.ReadFile(5, running, 1, 0))
