@@ -1,6 +1,6 @@
 """A worker that computes nothing and counts what it holds: `PIE_WORKER=tests.cli.fault_worker`.
 
-Every working set is one page. It loads for as long as `$PIE_HOME/hold-worker` exists.
+Every working set is one page. It loads for as long as `$PIE_HOME/hold-worker` exists, and leaves so.
 """
 
 import argparse
@@ -77,6 +77,11 @@ def garble(link: ZmqLink) -> None:
     link.socket.send_multipart(GARBAGE[kind])
 
 
+def wait_while_held() -> None:
+    while (Path(os.environ["PIE_HOME"]) / HOLD).exists():
+        time.sleep(0.01)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     for option in ("--link", "--model-path", "--model-name"):
@@ -84,8 +89,7 @@ def main() -> int:
     options = parser.parse_args()
     link = ZmqLink(options.link, bind=False, is_hub=False)
     link.send([m.Loading(0.5, "loading weights")], [])
-    while (Path(os.environ["PIE_HOME"]) / HOLD).exists():
-        time.sleep(0.01)
+    wait_while_held()
     link.send([ready(options.model_name, options.model_path)], [])
     holdings = Holdings()
     while True:
@@ -103,6 +107,7 @@ def main() -> int:
                 if isinstance(control, m.ProcessEnded):
                     holdings.on_control(control)
                 if isinstance(control, m.Shutdown):
+                    wait_while_held()
                     link.close()
                     return 0
             garble(link)

@@ -282,15 +282,17 @@ def test_a_part_killed_while_the_engine_leaves(faulty: FaultyEngine, part):
     run.inner_pid()
     hub, worker = faulty.pid_of("hub"), faulty.pid_of("worker")
     before = descendants(hub)
-    stop(worker)  # the hub waits for it
+    hold = faulty.home / fault_worker.HOLD
+    hold.touch()  # the hub waits for the worker
     os.kill(hub, TERM)
     assert_ends(run, STOPPED)
     late = faulty.run(HELLO, name="late")  # waits for the one that leaves
     faulty.kill(part, {"worker": worker, "hub": hub, "client": late.process.pid}[part])
     if part == "client":
         assert late.process.wait(SECONDS) == -KILL
-        os.kill(worker, CONT)
+        hold.unlink()
     else:
+        hold.unlink()
         status, out, said = late.end()
         assert (status, out) == (0, '"hello"\n'), said
     faulty.check_nothing_is_left(hub=hub, survives=False, before=before)
