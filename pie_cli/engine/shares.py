@@ -1,8 +1,8 @@
 """Memory for what has come only in part, and for what waits, of all: each alone is within its own bound.
 
 A long message gets all the memory that it will need at its beginning, so that whoever has begun can
-end. The others wait unread, in turn. One that has begun and sends nothing more, while others wait,
-is at fault.
+end. The others wait unread, in turn. One that has begun and sends nothing more while others wait, or
+next to nothing, is at fault.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 STALL_SECONDS = 20.0  # without a byte, while others wait
+BYTES_PER_SECOND = 1 << 20  # at least, beside that: a byte now and then is as good as none
 LOOK_SECONDS = 1.0
 
 
@@ -42,6 +43,11 @@ class _Claim:
     on_room: Callable[[], None]
     on_stall: Callable[[], None]
     time: float  # of its last byte
+    begun: float  # when it got its memory; while it waits, when it asked
+
+    def stalls(self, now: float) -> bool:
+        whole = STALL_SECONDS + self.size / BYTES_PER_SECOND
+        return now - self.time > STALL_SECONDS or now - self.begun > whole
 
 
 class Share:
@@ -75,7 +81,7 @@ class Share:
             if claim.size == size:
                 return True
             self.give(holder)  # it has begun the next one
-        claim = _Claim(size, on_room, on_stall, now)
+        claim = _Claim(size, on_room, on_stall, now, now)
         if not self._waiting and self._fits(size):
             self._held[holder] = claim
             return True
@@ -91,7 +97,7 @@ class Share:
             if not self._fits(self._waiting[first].size):
                 return
             claim = self._held[first] = self._waiting.pop(first)
-            claim.time = asyncio.get_running_loop().time()
+            claim.time = claim.begun = asyncio.get_running_loop().time()
             claim.on_room()
 
     def _fits(self, size: int) -> bool:
@@ -103,8 +109,8 @@ class Share:
 
     def _look(self) -> None:
         self._timer = None
-        since = asyncio.get_running_loop().time() - STALL_SECONDS
-        for claim in [claim for claim in self._held.values() if claim.time < since]:
+        now = asyncio.get_running_loop().time()
+        for claim in [claim for claim in self._held.values() if claim.stalls(now)]:
             if self._waiting:
                 claim.on_stall()
         self._watch()

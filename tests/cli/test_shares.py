@@ -80,3 +80,35 @@ async def test_one_that_stalls_is_at_fault_only_while_others_wait(monkeypatch):
     while not second.rooms:
         await asyncio.sleep(0.01)
     assert (first.stalls, second.stalls) == (1, 0)
+
+
+@in_loop
+async def test_one_that_sends_a_byte_now_and_then_does_not_keep_its_memory_for_ever(monkeypatch):
+    monkeypatch.setattr(shares, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(shares, "LOOK_SECONDS", 0.01)
+    share = Share(100)
+    first, second = Holder(share), Holder(share)
+    assert first.ask(100)
+    assert not second.ask(100)
+    for _ in range(500):
+        if first.stalls:
+            break
+        assert first.ask(100)  # one more byte
+        await asyncio.sleep(0.01)
+    assert (first.stalls, second.stalls, second.rooms) == (1, 0, 1)
+
+
+@in_loop
+async def test_a_message_has_the_more_time_the_longer_it_is(monkeypatch):
+    monkeypatch.setattr(shares, "STALL_SECONDS", 0.0)
+    monkeypatch.setattr(shares, "BYTES_PER_SECOND", 1e-3)
+    share = Share(100)
+    first, second = Holder(share), Holder(share)
+    assert first.ask(100)
+    assert not second.ask(100)
+    share._look()
+    assert first.stalls == 1, "no byte since"
+    assert second.ask(100) and not first.ask(100)
+    monkeypatch.setattr(shares, "STALL_SECONDS", 1e3)
+    share._look()
+    assert second.stalls == 0
