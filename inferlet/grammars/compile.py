@@ -50,7 +50,7 @@ def from_json_schema(source: str) -> str:
 
 def add_json_schema(lark: Lark, source: str) -> str | None:
     """The symbol of the schema's values in a larger grammar; None when no value satisfies it."""
-    document = Document(load(source))
+    document = Document(load(source), source)
     rules = Rules(document, lark, Expander(document, engine.is_void))
     return rules.add(((document.root, True),))
 

@@ -51,9 +51,11 @@ class Lark:
 
     def terminal(self, body: str, *uses: str) -> str:
         """The name of a terminal, whose body may use others by name; equal bodies share it."""
-        name = self.terminals.setdefault(body, f"T{len(self.terminals)}")
-        self._check_size()
-        self.uses[name] = uses
+        name = self.terminals.get(body)
+        if name is None:
+            name = self.terminals[body] = f"T{len(self.terminals)}"
+            self.uses[name] = uses
+            self._check_size()
         return name
 
     def new_name(self) -> str:
@@ -92,7 +94,10 @@ class Lark:
             missing = []
             for name in left:
                 for sequence in self.rules[name]:
-                    if all(other in good or not low for other, low, _ in sequence):
+                    for other, low, _ in sequence:
+                        if low and other not in good:
+                            break
+                    else:
                         good.add(name)
                         break
                 else:
@@ -145,15 +150,17 @@ class Lark:
             if name in self.raw:
                 lines.append(f"{name}: {self.raw[name]}")
                 continue
-            kept = [_kept(sequence, good) for sequence in self.rules[name]]
-            kept = list(dict.fromkeys(sequence for sequence in kept if sequence is not None))
-            body = " | ".join(" ".join(s.text() for s in sequence) or '""' for sequence in kept)
-            lines.append(f"{name}: {body}")
-            for sequence in kept:
-                for symbol in sequence:
-                    if symbol.name not in seen:
-                        seen.add(symbol.name)
-                        todo.append(symbol.name)
+            kept: dict[str, None] = {}
+            for sequence in self.rules[name]:
+                used = _kept(sequence, good)
+                if used is None:
+                    continue
+                kept[_spelt(used)] = None
+                for symbol in used:
+                    if symbol[0] not in seen:
+                        seen.add(symbol[0])
+                        todo.append(symbol[0])
+            lines.append(f"{name}: {' | '.join(kept)}")
         return "\n".join(lines) + "\n"
 
     def _check_chain(self, start: str) -> None:
@@ -178,6 +185,11 @@ class Lark:
 
 def _used(alternatives: Iterable[Sequence]) -> Iterator[str]:
     return (symbol.name for sequence in alternatives for symbol in sequence)
+
+
+def _spelt(sequence: Sequence) -> str:
+    parts = [symbol[0] if symbol[1] == 1 == symbol[2] else symbol.text() for symbol in sequence]
+    return " ".join(parts) or '""'
 
 
 def _kept(sequence: Sequence, good: set[str]) -> Sequence | None:

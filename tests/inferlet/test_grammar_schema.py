@@ -245,6 +245,12 @@ def test_a_schema_may_refer_to_itself_in_a_oneof_of_like_branches():
     assert not accepts(schema, '{"k":2,"x":null}')
 
 
+def test_names_of_places_are_found_however_their_keywords_are_spelt():
+    for anchor in ("$anchor", "\\u0024anchor"):
+        text = '{"$defs": {"a": {"%s": "x", "type": "null"}}, "$ref": "#x"}' % anchor
+        assert accepts(text, "null") and not accepts(text, "1")
+
+
 def test_annotations_and_notes_assert_nothing():
     words = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
              "$id", "$comment", "x-any", "x-guidance", "_note", "example")  # fmt: skip

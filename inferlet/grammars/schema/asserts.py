@@ -20,9 +20,10 @@ def positive(expander: "Expander", place: Place) -> Union:
     for keyword in ("const", "enum"):
         if keyword in place.value:
             found = expander.meet(found, values_of(expander, place, keyword), place)
-    for kind, limit in _LIMITS.items():
-        mine = [shape for shape in found if type(shape) is kind]
-        if mine and (more := limit(expander, place)) is not None:
+    for kind in dict.fromkeys(map(type, found)):
+        limit = _LIMITS.get(kind)
+        if limit and (more := limit(expander, place)) is not None:
+            mine = [shape for shape in found if type(shape) is kind]
             others = [shape for shape in found if type(shape) is not kind]
             found = [*others, *expander.meet(mine, [more], place)]
     return found

@@ -1,6 +1,7 @@
 """The schema as JSON: loading, where things are, and what `$ref` means."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,6 +14,10 @@ from inferlet.grammars.schema import keywords
 MAX_DEPTH = 400
 _FLATTER = "\n\nhint: move parts to `$defs` and use `$ref`"
 MAX_EXPONENT = 400  # of a number in a schema
+# Words for which a document is walked: they name places, or are rewritten around subschemas.
+_WALKED = re.compile(
+    r'\\u|"(?:\$id|\$anchor|\$dynamic|\$recursive|if"|depend|strictProperties|unevaluated)'
+)
 MAX_SCOPED = 20_000  # places, each as often as there are ways to it
 
 
@@ -83,13 +88,15 @@ def _no_constant(text: str) -> Any:
 class Document:
     """One schema document, and the places in it."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, text: str = "") -> None:
+        """`text`, of which the root was read, tells whether a walk can be left out."""
         self._places: dict[int, Place] = {}
         self._by_uri: dict[str, Any] = {}
         self._made: list[Any] = []  # values made here: kept, since places go by identity
         self.true = Place(True, "#", "")
         self.false = Place(False, "#", "")
-        _check_depth(root)
+        if not text or text.count("{") + text.count("[") > MAX_DEPTH:
+            _check_depth(root)
         self._root_value = root
         declared = keywords.declared_draft(root)
         self.draft = declared or keywords.NEWEST
@@ -99,7 +106,9 @@ class Document:
         self._dynamic: dict[tuple[str, str], Any] = {}  # by base and `$dynamicAnchor`
         self._scoped: dict[tuple[int, tuple[str, ...]], Place] = {}
         self._has_dynamic = False
-        self._walk(root)
+        self._is_walked = False
+        if not text or _WALKED.search(text) or (self.draft <= 4 and '"id"' in text):
+            self._walk()
         self._has_scopes = bool(self._has_dynamic and self._resources)
         self.root = self.at(root, "#")
 
@@ -133,6 +142,7 @@ class Document:
 
     def first_with(self, keyword: str) -> Place:
         """The first place that has a keyword."""
+        self._walk()
         found = (place for place in self._places.values() if keyword in place.value)
         return next(found, self.root)
 
@@ -200,14 +210,19 @@ class Document:
 
     def holds_target(self, place: Place, word: str) -> bool:
         """Whether a `$ref` points into the value of a word: then it holds definitions."""
+        self._walk()
         return f"{place.path}/{escape(word)}" in self._targets
 
     def _base_of(self, value: dict, base: str) -> str:
         known = self._places.get(id(value))
         return known.base if known else base
 
-    def _walk(self, root: Any) -> None:
-        """Bases, `$id` and `$anchor` of every subschema."""
+    def _walk(self) -> None:
+        """Bases, `$id` and `$anchor` of every subschema; and where it is, once that matters."""
+        if self._is_walked:
+            return
+        self._is_walked = True
+        root = self._root_value
         todo: list[tuple[Any, str, str]] = [(root, "#", "")]
         while todo:
             value, path, base = todo.pop()
@@ -256,7 +271,7 @@ def subschemas(value: dict) -> Iterator[tuple[str, Any]]:
 
 def escape(name: str) -> str:
     """A part of a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
+    return name.replace("~", "~0").replace("/", "~1") if "~" in name or "/" in name else name
 
 
 def _check_depth(root: Any) -> None:

@@ -46,8 +46,10 @@ class Expander:
         found = self._needs.get(need)
         if found is None:
             found = self.all_of(need) if need else list(EVERYTHING.values())
-            found = [one for shape in found for one in members.split(shape)]
-            found = [shape for shape in found if not self.emptiness.of_shape(shape)]
+            if any(type(shape) is shapes.Object and shape.some for shape in found):
+                found = [one for shape in found for one in members.split(shape)]
+            is_empty = self.emptiness.of_shape
+            found = [shape for shape in found if not is_empty(shape)]
             self._needs[need] = found
         return found
 
@@ -252,7 +254,7 @@ class Expander:
                 )  # fmt: skip
 
     def _few(self, union: Union) -> Union:
-        """Many shapes are often empty ones or parts of others, which would be multiplied further."""
+        """Of many shapes, most are often empty or parts of others, and would be multiplied."""
         if len(union) <= MANY:
             return union
         union = [shape for shape in union if not self._is_empty(shape)]

@@ -9,7 +9,7 @@ from decimal import Decimal
 from inferlet.grammars.schema.shapes import Number
 
 INTEGER = r"-?(?:0|[1-9][0-9]*)"
-ANY = INTEGER + r"(?:\.[0-9]+)?(?:[eE][+\-]?[0-9]+)?"
+ANY = INTEGER + r"(?:\.[0-9]+)?(?:[E\x65][+\-]?[0-9]+)?"
 _PLAIN = INTEGER + r"(?:\.[0-9]+)?"
 _UNSIGNED = r"(?:0|[1-9][0-9]*)"
 
@@ -123,7 +123,7 @@ def _split(value: Decimal) -> tuple[bool, str, str]:
     return value < 0, digits, fraction.rstrip("0")
 
 
-_EXPONENT = r"(?:[eE][+\-]?[0-9]+)?"
+_EXPONENT = r"(?:[E\x65][+\-]?[0-9]+)?"
 _ZERO = rf"-?0(?:\.0+)?{_EXPONENT}"
 # A mantissa with a digit that is not 0.
 _NONZERO = rf"(?:[1-9][0-9]*(?:\.[0-9]+)?|0\.0*[1-9][0-9]*){_EXPONENT}"

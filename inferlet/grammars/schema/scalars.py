@@ -6,7 +6,7 @@ from inferlet.grammars.schema import numbers
 from inferlet.grammars.schema.emptiness import tree_of
 from inferlet.grammars.schema.shapes import Boolean, Null, Number, Shape, String
 
-SPACE = r"[ \t\n\r]{0,64}"
+SPACE = r"[ \x09\x0A\x0D]{0,64}"
 _QUOTE = '"'
 _ANY_STRING = f"{_QUOTE}{spell.JSON_ANY}*{_QUOTE}"
 
@@ -31,11 +31,10 @@ def constant(value: str) -> str:
 def terminal(shape: Shape) -> str:
     match shape:
         case Null():
-            return "/null/"
+            return f"/{_spelt('null')}/"
         case Boolean(values):
-            return (
-                "/" + "|".join(str(value).lower() for value in sorted(values, reverse=True)) + "/"
-            )
+            texts = [str(value).lower() for value in sorted(values, reverse=True)]
+            return f"/{'|'.join(map(_spelt, texts))}/"
         case String(values=values) if values is not None:
             return f"/{_QUOTE}(?:{'|'.join(map(_spelt, values))}){_QUOTE}/"
         case String():
@@ -51,7 +50,9 @@ def terminal(shape: Shape) -> str:
     raise AssertionError(shape)
 
 
-_ESCAPED = {code: f"\\x{{{code:X}}}" for code in range(0x20, 0x7F) if chr(code) not in spell.PLAIN}
+_ESCAPED = {
+    code: spell.by_number(chr(code)) for code in range(0x20, 0x7F) if chr(code) not in spell.PLAIN
+}
 
 
 def _spelt(value: str) -> str:

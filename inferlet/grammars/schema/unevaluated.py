@@ -2,8 +2,8 @@
 
 Which ones they evaluate depends on which of them hold. One way of holding is a conjunction of
 schemas with what these evaluate together. A value satisfies the keyword when some way holds and the
-rest satisfies the keyword's schema: if more schemas hold than the way says, another way says so. An item that satisfies `contains` is
-evaluated, too: then the rest satisfies one of both schemas.
+rest satisfies the keyword's schema: if more schemas hold than the way says, another way says so.
+An item that satisfies `contains` is evaluated, too: the rest satisfies one of both schemas.
 """
 
 import itertools
