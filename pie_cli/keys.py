@@ -52,11 +52,14 @@ def new(name: str) -> tuple[ClientKey, str]:
     settings.make_private(folder())
     server = _server_pair()[0]
     public, secret = new_pair()
+    path = folder() / f"{name}.pub"
     try:
-        _write(folder() / f"{name}.pub", public + "\n")
+        _publish(path, public + "\n")
     except FileExistsError:
         hint = f"choose another, or take it back: `pie key remove {name}`"
         raise UsageError(f"there is a key `{name}`", hint) from None
+    except OSError as error:
+        raise UsageError(f"cannot write `{path}`: {error.strerror}") from None
     key = ClientKey(name, server, public, secret)
     return key, _HEAD + _toml(asdict(key))
 
@@ -75,15 +78,18 @@ def known() -> dict[str, str]:
     found = {}
     for path in sorted(folder().glob("*.pub")):
         with suppress(OSError, UnicodeDecodeError):
-            found[path.read_text(encoding="ascii").strip()] = path.stem
+            public = path.read_text(encoding="ascii").strip()
+            if _is_key(public) and NAME.fullmatch(path.stem):
+                found[public] = path.stem
     return found
 
 
 def remove(name: str) -> None:
-    """It may not connect any more. Raises UsageError."""
-    if name not in known().values():
+    """It may not connect any more; also one that is damaged. Raises UsageError."""
+    path = folder() / f"{name}.pub"
+    if not NAME.fullmatch(name) or not path.is_file():
         raise UsageError(f"no key `{name}`", "`pie key list` lists them")
-    (folder() / f"{name}.pub").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def server_secret() -> str:
@@ -110,7 +116,7 @@ def read(path: Path) -> ClientKey:
         raise UsageError(f"cannot read the key `{path}`: {error.strerror}") from None
     except (ValueError, TypeError):
         key = None
-    if not key or not all(_is_key(half) for half in (key.server, key.public, key.secret)):
+    if not key or not _is_whole(key):
         hint = "`pie key new NAME` makes one, where the engine runs"
         raise UsageError(f"`{path}` is no key", hint)
     if mode & 0o077:
@@ -137,11 +143,8 @@ def _server_pair() -> tuple[str, str]:
 
     path = folder() / SERVER
     if not path.exists():
-        part = path.with_name(f".{SERVER}.{os.getpid()}")
-        _write(part, _toml(dict(zip(("public", "secret"), new_pair(), strict=True))))
         with suppress(FileExistsError):  # another command was first
-            os.link(part, path)
-        part.unlink()
+            _publish(path, _toml(dict(zip(("public", "secret"), new_pair(), strict=True))))
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         public, secret = content["public"], content["secret"]
@@ -157,11 +160,30 @@ def _is_key(text: object) -> bool:
     return isinstance(text, str) and _KEY.fullmatch(text) is not None
 
 
+def _is_whole(key: ClientKey) -> bool:
+    has_name = isinstance(key.name, str) and NAME.fullmatch(key.name)
+    return bool(has_name) and all(map(_is_key, (key.server, key.public, key.secret)))
+
+
 def _toml(values: dict[str, str]) -> str:
     return "".join(f'{name} = "{value}"\n' for name, value in values.items())
 
 
+def _publish(path: Path, text: str) -> None:
+    """A file that is there whole or not at all: engines that run look into the folder."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(part, text)
+    try:
+        os.link(part, path)
+    finally:
+        part.unlink()
+
+
 def _write(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        path.unlink()
+        raise

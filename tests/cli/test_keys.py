@@ -1,5 +1,7 @@
 """Keys for clients on other machines, and the addresses at which an engine listens."""
 
+import errno
+import io
 import os
 import socket
 import stat
@@ -60,6 +62,89 @@ def test_a_name_is_given_once_and_again_after_it_was_taken_back(tmp_path):
     keys.new("laptop")
     with pytest.raises(UsageError, match="no key `phone`"):
         keys.remove("phone")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("empty", ""), ("words", "hello"), ("half", "z" * 39), ("a\nb", "z" * 40), ("a b", "z" * 40)],
+)
+def test_a_file_among_the_keys_that_is_none_lets_nobody_in(home, name, text):
+    key, _ = keys.new("laptop")
+    (home / "keys" / f"{name}.pub").write_text(text)
+    assert keys.known() == {key.public: "laptop"}
+
+
+def test_a_damaged_key_can_be_taken_back(home):
+    keys.new("laptop")
+    path = home / "keys" / "laptop.pub"
+    path.write_text("")
+    with pytest.raises(UsageError, match="needs a key"):
+        keys.server_secret()
+    keys.remove("laptop")
+    assert not path.exists()
+
+
+def test_of_two_names_for_one_key_each_can_be_taken_back(home):
+    keys.new("laptop")
+    folder = home / "keys"
+    (folder / "twin.pub").write_bytes((folder / "laptop.pub").read_bytes())
+    keys.remove("laptop")
+    keys.remove("twin")
+    assert keys.known() == {}
+
+
+@pytest.mark.parametrize("name", ["../server", "server.key", "a/../laptop", "", "laptop\0"])
+def test_what_is_no_keys_name_takes_nothing_back(home, name):
+    keys.new("laptop")
+    (home / "server.pub").touch()
+    with pytest.raises(UsageError, match="no key"):
+        keys.remove(name)
+    assert (home / "server.pub").exists() and "laptop" in keys.known().values()
+
+
+def test_whoever_looks_while_a_key_is_made_sees_it_whole_or_not_at_all(home, monkeypatch):
+    seen = []
+
+    class Watched(io.TextIOWrapper):
+        def write(self, text):
+            seen.extend(path.read_text() for path in (home / "keys").glob("*.pub"))
+            return super().write(text)
+
+    def watched(file, mode="r", **options):
+        if isinstance(file, int) and mode == "w":
+            return Watched(io.FileIO(file, "w"), **options)
+        return io.open(file, mode, **options)
+
+    monkeypatch.setattr(keys, "open", watched, raising=False)
+    key, _ = keys.new("laptop")
+    assert all(len(text.strip()) == 40 for text in seen) and key.public in keys.known()
+    assert sorted(path.name for path in (home / "keys").iterdir()) == ["laptop.pub", "server.key"]
+
+
+def test_a_key_that_a_full_disk_cuts_off_is_none(home, tmp_path, monkeypatch):
+    keys.new("phone")
+    before = sorted((home / "keys").iterdir())
+
+    class Full(io.TextIOWrapper):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(
+        keys, "open", lambda file, *_, **options: Full(io.FileIO(file, "w"), **options), raising=False
+    )
+    with pytest.raises(UsageError, match="No space left"):
+        keys.new("laptop")
+    with pytest.raises(UsageError, match="No space left"):
+        keys.save(tmp_path / "x.key", "text")
+    assert sorted((home / "keys").iterdir()) == before and not (tmp_path / "x.key").exists()
+
+
+@pytest.mark.parametrize("name", ['"a\\nb"', "5", '["a"]', '""'])
+def test_a_key_file_with_an_odd_name_is_refused(tmp_path, name):
+    _, path = saved(tmp_path)
+    path.write_text(path.read_text().replace('"laptop"', name))
+    with pytest.raises(UsageError, match="is no key"):
+        keys.read(path)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".a", "a b", "a:b", "x" * 65, "a\n"])
