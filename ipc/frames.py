@@ -43,6 +43,11 @@ class FrameReader:
         length, _ = _HEADER.unpack_from(self._buffer)
         return length if length > LONG_FRAME else 0
 
+    @property
+    def missing(self) -> int:
+        """Bytes until that long frame ends; 0 when there is none."""
+        return self.unfinished + 4 - len(self._buffer) if self.unfinished else 0
+
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """(kind, body) of every frame that `data` completes. ProtocolError on an illegal header."""
         buffer = self._buffer

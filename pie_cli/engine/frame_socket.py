@@ -159,7 +159,9 @@ class FrameSocket:
     def _receive(self) -> bytes | None:
         """Bytes; none at the end; None when nothing is there."""
         try:
-            return self._sock.recv(self._read_size)
+            # One that is held may end its long frame, and begin no other.
+            most = self._reader.missing if self._held and not self._finished else 0
+            return self._sock.recv(min(self._read_size, most or self._read_size))
         except BlockingIOError:
             return None
         except OSError:

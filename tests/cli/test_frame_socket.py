@@ -341,6 +341,27 @@ async def test_a_process_that_is_held_still_ends_its_long_frame(senders, _):
 
 
 @with_senders
+async def test_a_process_that_is_held_begins_no_other_long_frame(senders, _):
+    """However close they follow on one another."""
+    await settle()
+    first, *others = senders.peers
+    for peer in others:
+        peer.hub.close()
+    first.hub.hold(True)
+    many = bytes(LONG + 5 - 1000) + frames.pack(frames.ENGINE, bytes(LONG)) * 3
+    sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(first.sock, many))
+    while not first.frames:
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(first.frames) == 1 and not first.hub._reader._buffer
+    first.hub.hold(False)
+    while len(first.frames) < 4:
+        await asyncio.sleep(0)
+    await sending
+
+
+@with_senders
 async def test_beyond_what_may_wait_for_all_the_one_that_leaves_most_unread_is_at_fault(senders, _):
     small, large, *others = senders.peers
     small.hub.write(bytes(LONG // 2))
