@@ -46,6 +46,14 @@ def digests(count):
     return [hashlib.sha256(str(n).encode()).hexdigest() for n in range(count)]
 
 
+def documents(count):
+    """Each refers to each, and the anchor is that of the first on the way."""
+    others = {f"q{n}": {"$ref": f"d{n}"} for n in range(count)}
+    one = {"$dynamicAnchor": "a", "properties": others, "items": {"$dynamicRef": "#a"}}
+    return {"$id": "http://x/r", "$ref": "d0", "$defs": {
+        f"d{n}": {"$id": f"d{n}", **one} for n in range(count)}}  # fmt: skip
+
+
 SCHEMAS = {
     "10,000 arrays": lambda: nested(10_000, '{"items":', "{}", "}"),
     "100,000 arrays": lambda: nested(100_000, '{"items":', "{}", "}"),
@@ -78,6 +86,7 @@ SCHEMAS = {
         "oneOf": [{"type": "string", "pattern": f"a{n}.*b{n}"} for n in range(20)]},
     "2 to the 30 cases": lambda: {
         "allOf": [{"anyOf": [{"required": [f"a{n}"]}, {"required": [f"b{n}"]}]} for n in range(30)]},
+    "documents in every order": lambda: documents(9),
     "40 dependencies": lambda: {"dependentRequired": {f"a{n}": [f"b{n}"] for n in range(40)}},
     "1,000,000,000 items": lambda: {"type": "array", "minItems": 10**9},
     "a million characters": lambda: {"type": "string", "minLength": 10**6},

@@ -36,7 +36,9 @@ def terminal(shape: Shape) -> str:
             texts = [str(value).lower() for value in sorted(values, reverse=True)]
             return f"/{'|'.join(map(_spelt, texts))}/"
         case String(values=values) if values is not None:
-            return f"/{_QUOTE}(?:{'|'.join(map(_spelt, values))}){_QUOTE}/"
+            table = _ESCAPED if sum(map(len, values)) < MANY_LETTERS else _ESCAPED_LONG
+            texts = [_spelt(value, table) for value in values]
+            return f"/{_QUOTE}(?:{'|'.join(texts)}){_QUOTE}/"
         case String():
             return string(tree_of(shape))
         case Number(values=values) if values is not None:
@@ -53,10 +55,13 @@ def terminal(shape: Shape) -> str:
 _ESCAPED = {
     code: spell.by_number(chr(code)) for code in range(0x20, 0x7F) if chr(code) not in spell.PLAIN
 }
+# Where most letters come anyway, length matters more than how many there are.
+MANY_LETTERS = 500
+_ESCAPED_LONG = {code: text for code, text in _ESCAPED.items() if not chr(code).islower()}
 
 
-def _spelt(value: str) -> str:
+def _spelt(value: str, table: dict[int, str] = _ESCAPED) -> str:
     """The inside of a string that is known: fast, since enums may be long."""
     if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
-        return value.translate(_ESCAPED)
+        return value.translate(table)
     return spell.regex(tree.literal(value), Spelling.JSON)
