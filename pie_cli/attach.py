@@ -57,6 +57,7 @@ def follow(engine: "Connection", attached: "c.Attached", options: Namespace, no_
     from pie_cli.stdin_lines import StdinLines
 
     if attached.missed:
-        note(f"{attached.missed:,} earlier events are kept no more")
+        events = "earlier event is" if attached.missed == 1 else "earlier events are"
+        note(f"{attached.missed:,} {events} kept no more")
     stdin = None if no_stdin or sys.stdin is None else StdinLines(0)
     return AttachLoop(engine, attached, make_screen(options), stdin).run()

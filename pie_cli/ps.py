@@ -32,7 +32,7 @@ WIDE = (*KEYS, "model", "cpu", "priority", "inbox", "views", "position")
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="All that is known; with `--json` the model and more keys, too.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show them anew every second; in a pipe when they change.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them anew every second; in a pipe, without `--json`, when they change.")] = False,
 ) -> int:
     """List the live processes of all engines."""
     keys = WIDE if wide else KEYS if as_json else (*KEYS, "model")
@@ -160,5 +160,5 @@ def _readable(key: str, value: object) -> str:
     if key == "cpu":
         return f"{value:.1f} s"
     if key == "memory":
-        return f"{value / (1 << 20):.0f} MB"
+        return f"{value / (1 << 20):.0f} MiB"
     return f"{value:,}" if isinstance(value, int) else str(value)
