@@ -156,7 +156,8 @@ def test_own_memory_is_in_large_pages_where_the_kernel_does_it():
         gained = large() - before
         print(does, gained)
         assert memory[:] == trial[:] == bytes(range(256)) * (1 << 16)
-        assert gained >= 8 << 20 if does else gained >= 0, (does, gained)
+        # One page at least: how many more there are is the machine's affair.
+        assert gained >= 2 << 20 if does else gained >= 0, (does, gained)
     """
     command = [sys.executable, "-I", "-c", script, str(Path(__file__).resolve().parents[2])]
     subprocess.run(command, check=True, timeout=240)
