@@ -63,5 +63,10 @@ def _value(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     if _PLAIN.fullmatch(text):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = "".join(x if x.isprintable() else _spelled(x) for x in text.replace("\\", "\\\\"))
+    escaped = escaped.replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape").decode()

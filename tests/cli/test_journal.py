@@ -14,6 +14,13 @@ def test_a_line_holds_an_event_whatever_its_values(tmp_path):
     assert second.endswith("Z error other id=p-1")
 
 
+def test_what_a_terminal_would_obey_is_spelled_out(tmp_path):
+    path = tmp_path / "log"
+    Journal(str(path)).info("event", text="a\x1b[2J\r\x00\x85\u202eé b")
+    text = path.read_bytes().decode()
+    assert text.splitlines()[0].endswith('text="a\\x1b[2J\\r\\x00\\x85\\u202eé b"')
+
+
 def test_a_full_disk_or_no_folder_stops_nothing(tmp_path):
     Journal("/dev/full").info("event")
     Journal(str(tmp_path / "no" / "folder")).warning("event")
