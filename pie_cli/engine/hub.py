@@ -205,7 +205,7 @@ class Hub:
     def _run(self, client: Client, run: c.Run) -> None:
         run = client.own(run, self.files_folder)
         try:
-            limits = lowered(self._options.limits, run.limits)
+            limits = lowered(self._options.limits, run.limits, run.timeout)
         except LimitRefused as error:
             self.tell(client, c.Refused(run.request, str(error), error.hint))
             return

@@ -28,8 +28,10 @@ class LimitRefused(ValueError):
         self.hint = hint
 
 
-def lowered(own: Limits, asked: c.Asked) -> Limits:
+def lowered(own: Limits, asked: c.Asked, timeout: float | None = None) -> Limits:
     """The engine's own limits, with those that are asked for. Raises LimitRefused."""
+    if timeout is not None and not timeout > 0:  # NaN is nothing of both
+        raise LimitRefused(f"the timeout is {timeout} s", "it is more than 0 seconds")
     changes = {}
     for key in c.Asked.__struct_fields__:
         value = getattr(asked, key)

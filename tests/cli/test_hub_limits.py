@@ -14,6 +14,17 @@ def test_limits_above_the_engines_own_are_refused_by_name(client):
     assert "`cpu`" in client.wait(c.Refused).message
 
 
+@pytest.mark.parametrize("timeout", [float("nan"), 0.0, -1.0, float("-inf")])
+def test_a_timeout_that_is_no_time_is_refused(client, timeout):
+    client.ask("def main(i): pass", timeout=timeout)
+    refused = client.wait(c.Refused | c.Launched)
+    assert isinstance(refused, c.Refused) and "timeout" in refused.message
+
+
+def test_a_timeout_without_end_is_none(client):
+    assert client.value_of(client.run("def main(i): return 1", timeout=float("inf"))) == "1"
+
+
 @pytest.mark.parametrize(
     ("source", "limits", "limit"),
     [
