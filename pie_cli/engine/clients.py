@@ -12,6 +12,8 @@ from ipc import zmtp
 from ipc.errors import ProtocolError
 from pie_cli.engine.client_socket import ClientSocket, Listener, Message
 
+MAX_APP = 255  # characters of an app's name from elsewhere
+
 OnMessage = Callable[["Client", c.FromClient], None]
 
 
@@ -28,13 +30,14 @@ class Client:
 
     def own(self, run: c.Run, files_folder: str) -> c.Run:
         """The launch that this client may have: a remote one neither names a client nor a folder,
-        and shares no cached pages with others."""
+        shares no cached pages with others, and its app's name can be shown on any terminal."""
         if not self.is_remote:
             return run
+        app = "".join(x if x.isprintable() else "\ufffd" for x in run.app[:MAX_APP])
         return msgspec.structs.replace(
-            run, client=None, files_folder=f"{files_folder}/{self.user}",
+            run, app=app, client=None, files_folder=f"{files_folder}/{self.user}",
             salt=f"{self.user} {run.salt}",
-        )
+        )  # fmt: skip
 
 
 class Clients:
@@ -98,8 +101,9 @@ class Clients:
     def _greet(self, socket: ClientSocket, hello: c.Hello) -> None:
         try:
             pidfd = os.pidfd_open(hello.pid)
-        except OSError as error:
-            text = f"the engine cannot watch the client's process {hello.pid}: {error.strerror}"
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", error)
+            text = f"the engine cannot watch the client's process {hello.pid}: {reason}"
             hint = "both must see the same process numbers"
             socket.send(c.encode(c.EngineFailed(text, hint)))
             return

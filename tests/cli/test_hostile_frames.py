@@ -283,6 +283,15 @@ def test_a_client_that_has_not_greeted_is_not_answered(client: HubClient, peer: 
     assert "echo" in client.rows()
 
 
+@pytest.mark.parametrize("pid", [-(1 << 63), -1, 0, 1 << 30, 1 << 31, (1 << 64) - 1])
+def test_a_greeting_with_a_number_that_no_process_has_is_answered(client, peer: zmq.Socket, pid):
+    peer.send(c.encode(c.Hello(1, pid, "me")))
+    peer.send(b"")  # what follows at once is read, too
+    answers = [c.decode_from_hub(peer.recv()) for _ in range(2)]
+    assert all(isinstance(answer, c.EngineFailed) for answer in answers)
+    assert "cannot watch" in answers[0].message
+
+
 def test_a_client_of_another_version_learns_which_one_this_is(client, peer: zmq.Socket):
     peer.send(c.encode(c.Hello(999, os.getpid(), "me")))
     welcome = c.decode_from_hub(peer.recv())

@@ -193,6 +193,18 @@ def test_no_word_of_a_guest_makes_it_another_client(listening, running, tmp_path
     wait_until(lambda: [row["id"] for row in listening.here.processes()] == [running])
 
 
+def test_the_name_of_a_guests_app_does_nothing_to_a_terminal(listening):
+    with closing(listening.connection("phone")) as phone:
+        for request, app in enumerate(("a\x1b[2J\n\u202eb.py", "x" * 10_000)):
+            phone._send(c.Run(request, app, ECHO, {}, "{}", {}))
+            phone.expect(c.Launched, SECONDS)
+        heading, *lines = listening.here.pie("ps").stdout.splitlines()
+        shown = [row["app"] for row in listening.here.processes()]
+    assert len(lines) == 2 and all(line.isprintable() for line in lines)
+    assert "a\ufffd[2J\ufffd\ufffdb.py" in shown
+    assert max(map(len, shown)) < 300
+
+
 def test_a_command_that_is_killed_ends_its_processes(listening, laptop):
     command = laptop.start("run", laptop.write(ECHO), "--no-stdin")
     listening.here.wait_for_process()
