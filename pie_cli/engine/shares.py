@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 STALL_SECONDS = 20.0  # without a byte, while others wait
-BYTES_PER_SECOND = 1 << 20  # at least, beside that: a byte now and then is as good as none
+FIRST_SECONDS = 2.0  # the same for one that has waited so long that it should have sent more
+BYTES_PER_SECOND = 4 << 20  # at least, beside that: a byte now and then is as good as none
 LOOK_SECONDS = 1.0
 
 
@@ -97,7 +98,8 @@ class Share:
             if not self._fits(self._waiting[first].size):
                 return
             claim = self._held[first] = self._waiting.pop(first)
-            claim.time = claim.begun = asyncio.get_running_loop().time()
+            claim.begun = asyncio.get_running_loop().time()
+            claim.time = max(claim.time, claim.begun - STALL_SECONDS + FIRST_SECONDS)
             claim.on_room()
 
     def _fits(self, size: int) -> bool:

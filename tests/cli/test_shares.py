@@ -112,3 +112,32 @@ async def test_a_message_has_the_more_time_the_longer_it_is(monkeypatch):
     monkeypatch.setattr(shares, "STALL_SECONDS", 1e3)
     share._look()
     assert second.stalls == 0
+
+
+@in_loop
+async def test_those_who_only_begin_messages_are_through_soon_however_many(monkeypatch):
+    monkeypatch.setattr(shares, "STALL_SECONDS", 3600.0)
+    monkeypatch.setattr(shares, "FIRST_SECONDS", 0.0)
+    share = Share(100)
+    first, *others, last = (Holder(share) for _ in range(20))
+    assert first.ask(100)
+    assert not any(each.ask(100) for each in [*others, last])
+    for claim in [*share._held.values(), *share._waiting.values()]:
+        claim.time -= 4000.0
+    for _ in range(19):
+        assert not last.rooms
+        share._look()
+    assert last.rooms == 1 and [each.stalls for each in (first, *others)] == [1] * 19
+
+
+@in_loop
+async def test_who_gets_memory_soon_has_as_much_time_as_ever(monkeypatch):
+    share = Share(100)
+    first, second, third = (Holder(share) for _ in range(3))
+    assert first.ask(100)
+    assert not second.ask(100) and not third.ask(100)
+    share.give(first)
+    share._look()
+    assert second.rooms == 1 and second.stalls == 0
+    (claim,) = share._held.values()
+    assert not claim.stalls(claim.begun + shares.STALL_SECONDS - 1)
