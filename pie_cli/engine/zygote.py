@@ -15,6 +15,7 @@ import random
 import select
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -103,6 +104,7 @@ class Zygote:
             self.confinement.enter(plan, self.failure_writer)
             code = UNCAUGHT
             reseed()
+            threading.main_thread()._set_native_id()  # it says the zygote's number; see calls.fork
             gc.enable()
             code = self.entry(channel) or 0
         except linux.SetupFailed as error:
@@ -159,7 +161,7 @@ def reseed() -> None:
 # Runs in children alone, so no rehearsal finds it.
 CHILD_ONLY = (
     Zygote.become_child, reseed, calls.take, linux.Confinement.enter,
-    linux.Confinement.offer_to_oom_killer,
+    linux.Confinement.offer_to_oom_killer, threading.main_thread, threading.Thread._set_native_id,
 )  # fmt: skip
 
 

@@ -68,8 +68,9 @@ def take(steps: Iterable[Step]) -> None:
 def fork() -> int:
     """fork() of a process that has one thread, without what Python does in a child after it.
 
-    `random` must be seeded anew by the caller. The rest of Python's hooks makes locks anew that
-    nobody holds, in 0.7 ms, and writes to a hundred pages that the child would share.
+    The caller must seed `random` anew, and tell `threading` the thread's new number. The rest of
+    Python's hooks makes locks anew that nobody holds, in 0.7 ms, and writes to a hundred pages that
+    the child would share.
     """
     return check("fork", _fork())
 

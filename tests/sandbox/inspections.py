@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import signal
+import threading
 import time
 
 from tests.sandbox.registry import call, libc
@@ -64,6 +65,15 @@ def existing(paths: list[str]) -> list[str]:
 def standing() -> dict[str, int]:
     """The numbers of this process and its parent, as it sees them."""
     return {"pid": os.getpid(), "parent": os.getppid()}
+
+
+def main_thread() -> dict[str, object]:
+    """What Python knows of the only thread, and what the kernel does."""
+    thread = threading.main_thread()
+    return {
+        "number": thread.native_id, "own": threading.get_native_id(),
+        "is_current": thread is threading.current_thread(), "alive": threading.active_count(),
+    }  # fmt: skip
 
 
 def signals() -> dict[str, list[int]]:

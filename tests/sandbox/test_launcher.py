@@ -206,6 +206,12 @@ def test_the_pid_is_the_machines_whatever_the_child_sees(each_tier: Arena):
         assert seen["parent"] == each_tier.launcher.zygote_pid
 
 
+def test_a_child_knows_its_own_number_and_not_the_zygotes(each_tier: Arena):
+    found = each_tier.outcome("main_thread").result
+    assert found["number"] == found["own"] != each_tier.launcher.zygote_pid
+    assert found["is_current"] and found["alive"] == 1
+
+
 def test_a_child_takes_over_no_signal_handling(each_tier: Arena):
     # SIGXFSZ by Python itself, others by who started us: a shell, for what is in the background.
     ignored = {signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ}
