@@ -68,6 +68,7 @@ class _Process:
         self._on_launch: asyncio.Future[m.Launch] | None = None
         self._inbox: Inbox | None = None
         self._main: asyncio.Task | None = None
+        self._streams: list[OutputStream] = []
         self._failure: BaseException | None = None  # of taking what the hub sent
         self._has_ended = False
 
@@ -129,6 +130,8 @@ class _Process:
         if others:
             await asyncio.wait(others, timeout=GRACE)
         handles.current().close()
+        for stream in self._streams:
+            stream.end()
         try:
             self._outbox.close(last_word)
         except ValueError as error:  # longer than a frame
@@ -141,7 +144,8 @@ class _Process:
         outbox = self._outbox
         for name in ("stdout", "stderr"):
             emit = functools.partial(outbox.print, name)
-            setattr(sys, name, OutputStream(name, emit, outbox.flush_text))
+            self._streams.append(OutputStream(name, emit, outbox.flush_text))
+            setattr(sys, name, self._streams[-1])
 
     def _on_frame(self, kind: int, body: bytes) -> None:
         if self._inbox is not None:

@@ -314,6 +314,30 @@ def test_printed_text_keeps_its_order_and_comes_before_the_last_word(start):
     assert kinds == ["Output", "Output", "Send", "Output", "Returned"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ("for x in 'é€😀'.encode(): out.write(bytes([x])); out.flush()", "é€😀"),
+        ("out.write(memoryview('€'.encode())[:2]); out.write('€'.encode()[2:])", "€"),
+        (r"out.write(b'a\xe2\x82'); out.write(b'b')", r"a\xe2\x82b"),
+        (r"out.write(b'a\xe2\x82'); print('€', end='')", r"a\xe2\x82€"),
+        (r"out.write(b'at the end\xe2\x82')", r"at the end\xe2\x82"),
+        (r"out.write(b'\xe2'); raise SystemExit", r"\xe2"),
+        (r"assert out.write(memoryview(b'abcd').cast('I')) == 4", "abcd"),
+    ],
+)
+def test_a_character_may_be_written_in_pieces(start, lines, text):
+    process = start(f"import sys\ndef main():\n out = sys.stdout.buffer\n {lines}")
+    process.end()
+    assert "".join(text for _, text in process.printed) == text
+
+
+@pytest.mark.parametrize("wrong", ["'text'", "5", "None"])
+def test_what_is_no_bytes_is_not_written_as_such(start, wrong):
+    process = start(f"import sys\ndef main():\n sys.stdout.buffer.write({wrong})")
+    assert process.end().error == "TypeError" and not process.printed
+
+
 def test_long_output_arrives_whole(start):
     source = "def main():\n for i in range(3): print(str(i) * 3_000_000)\n return 1"
     process = start(source)
