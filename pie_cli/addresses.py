@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pie_cli.usage import UsageError
 
 BACKLOG = 128
+TRY_SECONDS = 2.0  # in which one of several addresses must answer
 EXAMPLE = "like `tcp://127.0.0.1:7410`"
 _ADDRESS = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})")
 _NAMES = {"*": "0.0.0.0", "localhost": "127.0.0.1"}
@@ -58,7 +59,20 @@ def listen(text: str) -> Listener:
 
 
 def resolved(text: str) -> str:
-    """The same address with the host's number. Raises OSError, and ValueError."""
+    """The same address with the host's number: of several, the first that answers. `localhost` is
+    often one of IPv6 first, where no engine listens. Raises OSError, and ValueError."""
     host, port = split(text)
-    family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    found = [(row[0], row[4]) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    answering = (each for each in found if len(found) == 1 or _answers(*each))
+    family, place = next(answering, found[0])
     return f"tcp://[{place[0]}]:{port}" if family == socket.AF_INET6 else f"tcp://{place[0]}:{port}"
+
+
+def _answers(family: int, place: tuple) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trying:
+            trying.settimeout(TRY_SECONDS)
+            trying.connect(place)
+    except OSError:  # also where the machine has no such addresses
+        return False
+    return True

@@ -224,3 +224,28 @@ def test_the_address_of_an_engine_is_a_setting_and_a_flag(monkeypatch, tmp_path)
     assert remote.chosen(address="local") is None
     monkeypatch.setitem(config.FLAGS, "engine.address", "local")
     assert remote.chosen() is None
+
+
+def found(*hosts):
+    """What a name comes to: loopback addresses, and a port at which only the last one listens."""
+    listening = socket.create_server((hosts[-1], 0))
+    port = listening.getsockname()[1]
+    families = [socket.AF_INET6 if ":" in host else socket.AF_INET for host in hosts]
+    places = [(host, port, 0, 0) if ":" in host else (host, port) for host in hosts]
+    rows = [(f, socket.SOCK_STREAM, 6, "", p) for f, p in zip(families, places, strict=True)]
+    return listening, port, rows
+
+
+@pytest.mark.parametrize("hosts", [("127.0.0.1",), ("::1", "127.0.0.1"), ("127.0.0.2", "127.0.0.1")])
+def test_of_a_hosts_addresses_one_that_answers_is_taken(monkeypatch, hosts):
+    listening, port, rows = found(*hosts)
+    with listening:
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+        assert addresses.resolved(f"tcp://localhost:{port}") == f"tcp://127.0.0.1:{port}"
+
+
+def test_where_none_answers_the_first_address_is_named(monkeypatch):
+    listening, port, rows = found("127.0.0.2", "127.0.0.1")
+    listening.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+    assert addresses.resolved(f"tcp://there:{port}") == f"tcp://127.0.0.2:{port}"
