@@ -62,7 +62,7 @@ class Printed(WireMessage, tag=6):
 
 
 class Receiving(WireMessage, tag=7):
-    """The app waits for messages: the client may read its stdin."""
+    """The app waits for messages, or for a file: the client may read its stdin."""
 
     process: str
 

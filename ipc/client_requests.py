@@ -114,7 +114,7 @@ class Attach(WireMessage, tag=9):
     """Hear of a process: Attached, then what is kept of the past and all that comes, to its end.
 
     The past comes as Sent, Printed and Stored with their own times, then Receiving if the app has
-    asked for messages. Of a process that has ended, its terminal message is the last. Without
+    asked for messages or a file. Of a process that has ended, its terminal message is the last. Without
     `past`, only what comes. Unknown when there is no such process. Shown is due as for a Run.
     """
 

@@ -118,7 +118,8 @@ class Process:
         return wait(self._core.logs())
 
     def close_input(self) -> None:
-        """Nothing more comes: `session.receive()` ends with EOFError once the inbox is empty."""
+        """Nothing more comes: `session.receive()` and `receive_file()` end with EOFError once all
+        that came before was received."""
         self._core.close_input()
 
     def kill(self) -> None:

@@ -72,6 +72,7 @@ class Process:
         self.announced: int | None = None  # the position that its client knows
         self.ended = False  # the terminal event was told
         self.receiving = False
+        self._asks_for_input = False
         self.has_state = False  # in the worker
         self._waits_for_worker = False  # not read until there is one
         self._ending: Ending | None = None  # why it is being killed
@@ -105,10 +106,8 @@ class Process:
         self.record.sandbox = self._owner.launcher.tier
         self.record.launched_at = time.time()
         self._owner.happenings.add(self.record.launched_at, self.number, "launched")
-        self._owner.tell(
-            self.client,
-            c.Launched(self.run.request, self.id, self.record.launched_at, self.record.sandbox),
-        )
+        told = c.Launched(self.run.request, self.id, self.record.launched_at, self.record.sandbox)
+        self._owner.tell(self.client, told)
         self._socket.write(frames.pack(frames.HUB, codec.encode(launch)), trusted=True)
         if self.ended:
             self._kill()
@@ -136,12 +135,10 @@ class Process:
         """Tell of the end now, whatever becomes of the process."""
         if self.ended:
             return
-        self._finish(
-            c.Error(
-                self.id, time.time(), ending.error, ending.message, ending.traceback, ending.exit,
-                ending.limit,
-            )
-        )  # fmt: skip
+        self._finish(c.Error(
+            self.id, time.time(), ending.error, ending.message, ending.traceback, ending.exit,
+            ending.limit,
+        ))  # fmt: skip
 
     def exited(self, exit: Exit) -> None:
         """It is gone: read what it left, and tell how it ended unless it did itself."""
@@ -207,7 +204,7 @@ class Process:
         self.views.add(client)
         for event in self.record.past() if past else ():
             self.views.tell_one(client, event)
-        if self.receiving:
+        if self._asks_for_input:
             self.views.tell_one(client, c.Receiving(self.id))
         self._hold()
 
@@ -275,8 +272,7 @@ class Process:
                 self._say(c.Sent(self.id, now, is_json, text))
             case m.Receiving() if not self.receiving:  # once, whatever it says
                 self.receiving = True
-                self.views.tell(c.Receiving(self.id))
-                self._feed()
+                self._wait_for_input()
             case m.Received(count):
                 self._received(count)
             case m.SendTo():
@@ -286,13 +282,20 @@ class Process:
                 self._store_part(message, now)
             case m.ReceivingFile():
                 self.files.ask()
-                self._feed()
+                self._wait_for_input()
             case m.Returned(value):
                 self._finish(c.Returned(self.id, now, value))
             case m.Raised("CancelledError") if self._was_asked_to_leave:
                 self.fail(endings.stopped())
             case m.Raised():
                 self.fail(endings.of_raised(message, self.limits))
+
+    def _wait_for_input(self) -> None:
+        """Clients read stdin from the first time on: its end is theirs for files, too."""
+        if not self._asks_for_input:
+            self._asks_for_input = True
+            self.views.tell(c.Receiving(self.id))
+        self._feed()
 
     def _received(self, count: int) -> None:
         self._note("received", time.time(), count=count)
