@@ -33,7 +33,7 @@ def attach(
 ) -> int:
     """Join a process: its messages, and your stdin.
 
-    What it sent and prints is shown, and lines of stdin go to its inbox. Ctrl-C leaves it running. The exit code is that of its end.
+    What it sent and prints is shown, and lines of stdin go to its inbox as text, whatever they look like: `pie send` sends JSON. Ctrl-C leaves it running. The exit code is that of its end.
     """
     from ipc import client as c
     from pie_cli.engines import ask, connections

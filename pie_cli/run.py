@@ -20,6 +20,9 @@ def run(options: Namespace) -> int:
     """Run an inferlet and print what it returns. What follows `--` is its input.
 
     pie run app.py -- --max-tokens 5 --flag -k v rest
+
+    gives it {"max_tokens": 5, "flag": true, "k": "v", "_": ["rest"]}. Lines of stdin come to its
+    `receive` as text, whatever they look like; `pie send ID '{"a": 1}'` sends JSON.
     """
     from pie_cli.arguments import parse_words, read_files, read_input
 

@@ -24,11 +24,14 @@ def send(
         str | None, typer.Option("--file", metavar="PATH", help="A file for `receive_file`.")
     ] = None,
     close: Annotated[
-        bool, typer.Option("--close", help="Nothing more comes: `receive` ends with EOFError.")
+        bool, typer.Option("--close", help="Nothing more comes: `receive` and `receive_file` end with EOFError.")
     ] = False,
     client: Client = None,
 ) -> int:
-    """Send a message, a file, or both to a process."""
+    """Send a message, a file, or both to a process.
+
+    JSON is sent as such: `receive` gives the app a dict or a list. Lines that are typed into `pie run` or `pie attach` are always text.
+    """
     from ipc import client as c
     from pie_cli.engines import connections, owners_of, unknown
     from pie_cli.usage import UsageError
