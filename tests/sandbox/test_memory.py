@@ -33,6 +33,9 @@ def test_an_idle_inferlet_shares_most_of_its_memory(model_folder: Path):
         await measured.launcher.close()
         return sizes
 
-    sizes = asyncio.run(scenario())
+    try:
+        sizes = asyncio.run(scenario())
+    except PermissionError:  # the kernel shows no process that cannot be dumped, but to root
+        pytest.skip("only root may see what an inferlet holds")
     assert max(sizes) < MAX_BYTES, sizes
     assert min(sizes) > 500_000  # else this is no measurement
