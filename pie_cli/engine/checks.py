@@ -3,15 +3,12 @@
 They parse it and trust it; an inferlet can write anything to its socket.
 """
 
-import re
-
 import msgspec
 
 from ipc import messages as m
 from ipc.errors import ProtocolError
 
 _STREAMS = ("stdout", "stderr")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # halves of pairs may stand alone, as in Python
 _scan = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -25,9 +22,12 @@ def check(message: m.FromInferlet) -> None:
 
 
 def _check_json(text: str) -> None:
-    """One value, read over without building it: four nanoseconds a byte."""
-    if "\\u" in text:
-        text = _SURROGATE.sub(r"\\u00", text)
+    """One value, read over without building it: four nanoseconds a byte.
+
+    Halves of surrogate pairs may stand alone, as in Python: other characters are read in place of
+    them, found by the shortest way, since a process may send nothing else.
+    """
+    text = text.replace("\\ud", "\\u0").replace("\\uD", "\\u0")
     try:
         _scan(text)
     except (msgspec.DecodeError, RecursionError) as error:
