@@ -1,6 +1,9 @@
 """`pie new`: a commented starter app and a test for it. Overwrites nothing."""
 
+import keyword
+import os
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated
 
@@ -102,7 +105,9 @@ def new(
         raise UsageError(
             f"`{stem}` cannot be the name of an app", "letters, digits and `_`, like `my_app`"
         )
-    if stem in _TAKEN:
+    if keyword.iskeyword(stem):
+        raise UsageError(f"`{stem}` is a word of Python's own", "choose another name")
+    if _is_taken(stem):
         raise UsageError(f"`{stem}` is the name of another module", "choose another name")
     app, test = path.with_name(f"{stem}.py"), path.with_name(f"test_{stem}.py")
     if there := [file for file in (app, test) if file.exists()]:
@@ -115,6 +120,16 @@ def new(
     note(f"check it: pie check {app}")
     note(f"test it:  pie python -m pytest {test}")
     return 0
+
+
+def _is_taken(stem: str) -> bool:
+    """Whether the app would hide a module that its test, or what that imports, may need."""
+    if stem in _TAKEN or (stem.startswith("__") and stem.endswith("__")):
+        return True
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = {"", os.getcwd()}
+    spec = PathFinder.find_spec(stem, [own, *(path for path in sys.path if path not in here)])
+    return spec is not None and spec.origin is not None  # else it is a folder without modules
 
 
 def _write(path: Path, text: str) -> None:

@@ -47,7 +47,7 @@ def test_nothing_is_overwritten(folder, capsys, present):
     assert (folder / present).read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["my-app", "1st", "", "json", "inferlet", "a b", "é"])
+@pytest.mark.parametrize("name", ["my-app", "1st", "", "json", "inferlet", "a b", "é", "class", "None", "__main__", "ipc", "msgspec"])
 def test_a_name_that_cannot_be_imported_is_refused(folder, capsys, name):
     assert command(["new", "--", name]) == 2
     assert "hint: " in capsys.readouterr().err
