@@ -47,7 +47,7 @@ class FrameSocket:
         self._budget = quotas.ReadBudget(frames_per_second, self._loop.time())
         self._read_size = quotas.FIRST_READ
         self._pause: asyncio.TimerHandle | None = None  # beyond its budget
-        self._is_deaf = False  # it has not read for too long: nothing more is written
+        self._is_deaf = False  # it is gone, or has not read for too long: nothing more is written
         self._held = False  # its client is behind
         self._finished = False  # nothing more will be read
         self._unwritten: deque[memoryview] = deque()
@@ -129,13 +129,17 @@ class FrameSocket:
             return self._sock.send(data)
         except BlockingIOError:
             return 0
-        except OSError:
-            return len(data)  # the process is gone: its exit says why
+        except OSError:  # the process is gone: its exit says why
+            self._is_deaf = True
+            return len(data)
 
     def _writable(self) -> None:
         while self._unwritten:
             data = self._unwritten[0]
             sent = self._send(data)
+            if self._is_deaf:
+                self._drop_unwritten()
+                return
             self._unwritten_size -= sent
             if sent < len(data):
                 self._unwritten[0] = data[sent:]

@@ -91,6 +91,24 @@ async def test_what_does_not_fit_is_written_when_the_process_reads(peer, _):
 
 
 @with_peer
+async def test_what_waits_for_a_process_that_is_gone_is_dropped_at_once(peer, monkeypatch):
+    """Not piece by piece: there may be a million, and everybody waits."""
+    attempts = []
+    send = peer.hub._send
+    monkeypatch.setattr(peer.hub, "_send", lambda data: attempts.append(1) or send(data))
+    peer.hub.write(bytes(4 << 20))
+    for _ in range(1000):
+        peer.hub.write(b"more")
+    peer.sock.close()
+    attempts.clear()
+    while peer.hub._unwritten:
+        await asyncio.sleep(0)
+    peer.hub.write(b"more")
+    assert len(attempts) == 1 and not peer.faults
+    assert peer.hub.has_room and not peer.hub._backlog.total
+
+
+@with_peer
 async def test_a_process_that_never_reads_is_at_fault_once_beyond_the_cap(peer, _):
     peer.hub._max_unread = 1 << 20
     peer.hub.write(bytes(4 << 20), trusted=True)
