@@ -37,7 +37,9 @@ def test_halves_of_surrogate_pairs_are_json_wherever_they_stand(text):
     check(m.Returned(text))
 
 
-@pytest.mark.parametrize("text", [r'"\ud8"', r'"\uDx00"', r'"\ud8g0"', r'"\u00ud"', r'"\\\ud80"', r'\ud800'])
+@pytest.mark.parametrize(
+    "text", [r'"\ud8"', r'"\uDx00"', r'"\ud8g0"', r'"\u00ud"', r'"\\\ud80"', r"\ud800"]
+)
 def test_half_an_escape_of_a_surrogate_is_none(text):
     with pytest.raises(ProtocolError):
         check(m.Returned(text))
