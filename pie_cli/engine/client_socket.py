@@ -44,6 +44,7 @@ class ClientSocket:
         self._reader = zmtp.Reader(c.MAX_MESSAGE)
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
+        self._is_deaf = False  # it is gone, though its end was not read yet
         self._more_soon = False  # messages that were read, and have not had their turn
         self._waits_for_share = False
         self._timer = self._loop.call_later(GREETING_SECONDS, self.close)
@@ -70,7 +71,7 @@ class ClientSocket:
             gathered.setdefault(self, []).append(data)
 
     def write(self, data: bytes) -> None:
-        if self.is_closed:
+        if self.is_closed or self._is_deaf:
             return
         rest = memoryview(data)
         if not self._unsent:
@@ -106,11 +107,16 @@ class ClientSocket:
         except BlockingIOError:
             return 0
         except OSError:  # gone: reading tells it
+            self._is_deaf = True
             return len(data)
 
     def _writable(self) -> None:
         while self._unsent:
             sent = self._send(self._unsent[0])
+            if self._is_deaf:
+                self._unsent.clear()
+                self._unsent_size = 0
+                continue
             self._unsent_size -= sent
             if sent < len(self._unsent[0]):
                 self._unsent[0] = self._unsent[0][sent:]

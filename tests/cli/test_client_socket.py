@@ -68,3 +68,18 @@ def test_a_client_that_goes_meanwhile_misses_it(pair: Pair):
         connection.send(b"a")
         connection.close()
     assert peer.recv(1000) == b""
+
+
+@with_client
+def test_what_waits_for_a_client_that_is_gone_is_dropped_at_once(pair: Pair):
+    """Not piece by piece: there may be a million, and everybody waits."""
+    _, connection, peer = pair
+    for _ in range(1000):
+        connection.send(bytes(4 << 10))
+    assert connection._unsent
+    peer.close()
+    attempts, send = [], connection._send
+    connection._send = lambda data: attempts.append(1) or send(data)
+    connection._writable()
+    connection.send(b"more")
+    assert len(attempts) == 1 and not connection._unsent and not connection._unsent_size
