@@ -16,6 +16,7 @@ from ipc import messages as m
 
 MAX_WAITING = 64  # files
 MAX_BYTES = 1 << 30  # of all that wait
+MAX_REFUSED = 1024  # files that are kept in mind
 IN_MEMORY = 64 << 10  # bytes of a file that are not worth a file
 
 
@@ -27,6 +28,14 @@ class _Incoming:
     file: IO[bytes]
     hash: "hashlib._Hash" = field(default_factory=hashlib.sha256)
     received: int = 0
+
+
+def remember(refused: set[Hashable], key: Hashable) -> None:
+    """A file whose other parts are to be ignored. Of too many, all are forgotten: each of their
+    other parts is answered, too."""
+    if len(refused) >= MAX_REFUSED:
+        refused.clear()
+    refused.add(key)
 
 
 class FileInbox:
@@ -140,5 +149,5 @@ class FileInbox:
         self, key: Hashable, part: c.FilePart, outcome: str, reason: str = ""
     ) -> tuple[str, str]:
         if not part.sha256:
-            self._refused.add(key)
+            remember(self._refused, key)
         return outcome, reason

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ipc import client as c
 from ipc import messages as m
-from pie_cli.engine import file_store
+from pie_cli.engine import file_inbox, file_store
 from pie_cli.engine.clients import Client
 from pie_cli.engine.happenings import Happenings, spans
 from pie_cli.engine.process import Process
@@ -71,7 +71,7 @@ class Requests:
             return
         if outcome := self._refusal(client, part.process):
             if not part.sha256:
-                self._refused_files.add(key)
+                file_inbox.remember(self._refused_files, key)
             self._tell(client, c.Answered(part.request, outcome))
             return
         answer = self._processes.by_id[part.process].put_file(client, part)

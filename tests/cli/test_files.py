@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from ipc import messages as m
 from pie_cli.engine import file_inbox, file_store
 from pie_cli.engine.file_inbox import FileInbox
 from pie_cli.engine.file_store import FileStore
+from pie_cli.engine.requests import Requests
 
 
 def whole(data: bytes) -> m.SendFilePart:
@@ -148,3 +150,18 @@ def test_a_sender_that_leaves_takes_its_incomplete_file_along(tmp_path):
 def test_a_file_of_an_impossible_size_is_damaged(tmp_path, size):
     inbox = FileInbox(str(tmp_path))
     assert inbox.put(("a", 1), c.FilePart(1, "p", size, b""))[0] == c.DAMAGED
+
+
+def test_files_that_are_refused_and_never_end_fill_no_memory(tmp_path):
+    inbox = FileInbox(str(tmp_path))
+    answers: list[c.Answered] = []
+    nobody = SimpleNamespace(by_id={})
+    requests = Requests(nobody, None, lambda _, answer: answers.append(answer), "fake")
+    for request in range(10_000):
+        beginning = c.FilePart(request, "p", -1, b"a")
+        assert inbox.put(("client", request), beginning) == (c.DAMAGED, "")
+        assert inbox.put(("client", request), beginning) is None, "it is answered once"
+        requests.handle("client", beginning)
+        requests.handle("client", beginning)
+    assert len(answers) == 10_000
+    assert max(len(inbox._refused), len(requests._refused_files)) < 2000
