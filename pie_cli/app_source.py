@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pie_cli.usage import UsageError, meant
+from pie_cli.usage import UsageError, nearest
 
 
 def read_app(path: str, verb: str = "run") -> str:
@@ -16,8 +16,7 @@ def read_app(path: str, verb: str = "run") -> str:
         data = Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         hint = f"`pie {verb}` takes a path to a Python file; examples are in `inferlets/`"
-        hint = meant(path, _apps_near(path), hint, 0.6)
-        raise UsageError(f"No inferlet at `{path}`", hint) from None
+        raise UsageError(f"No inferlet at `{path}`", _meant(path, hint)) from None
     except IsADirectoryError:
         raise UsageError(
             f"`{path}` is a folder", f"`pie {verb}` takes a path to a Python file"
@@ -27,14 +26,16 @@ def read_app(path: str, verb: str = "run") -> str:
     return _text(data, path)
 
 
-def _apps_near(path: str) -> list[str]:
-    """Python files where the missing one was looked for, and among the examples."""
-    folders = {os.path.dirname(path), "inferlets"}
-    found = []
-    for folder in folders:
+def _meant(path: str, hint: str) -> str:
+    """The hint, with an app of about that name: where it was looked for, else of the examples."""
+    stem = os.path.basename(path).removesuffix(".py")
+    found = {}
+    for folder in ("inferlets", os.path.dirname(path)):
         with suppress(OSError, ValueError):
-            found += [os.path.join(folder, name) for name in os.listdir(folder or ".")]
-    return [name for name in found if name.endswith(".py")]
+            names = [name for name in os.listdir(folder or ".") if name.endswith(".py")]
+            found |= {name.removesuffix(".py"): os.path.join(folder, name) for name in names}
+    near = nearest(stem, found)
+    return f"did you mean `{found[near]}`? {hint}" if near else hint
 
 
 def _text(data: bytes, path: str) -> str:

@@ -56,6 +56,8 @@ def follow(engine: "Connection", attached: "c.Attached", options: Namespace, no_
     from pie_cli.screen import make_screen
     from pie_cli.stdin_lines import StdinLines
 
+    if not attached.live:
+        note(f"`{attached.process}` has ended: this is what is kept of it")
     if attached.missed:
         events = "earlier event is" if attached.missed == 1 else "earlier events are"
         note(f"{attached.missed:,} {events} kept no more")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pie_cli.usage import UsageError
+from pie_cli.usage import UsageError, meant
 
 if TYPE_CHECKING:
     from ipc import client as c
@@ -73,8 +73,32 @@ def ask(engines: "list[Connection]", id: str, request: Any, kind: type) -> "tupl
         answer = engine.expect((kind, c.Unknown), ANSWER_SECONDS)
         if isinstance(answer, kind):
             return engine, answer
-    raise unknown(id)
+    raise unknown(id, engines)
 
 
-def unknown(id: str) -> UsageError:
-    return UsageError(f"no process `{id}`", "`pie ps` lists those that live")
+def unknown(id: str, engines: "list[Connection]") -> UsageError:
+    """The error of an id that no live process has."""
+    if not engines:
+        hint = "`pie run` starts one; what a process has printed is kept as long as its engine runs"
+        return UsageError(f"no engine is running, so there is no process `{id}`", hint)
+    if any(remembers(engine, id) for engine in engines):
+        return ended(id)
+    live = [row.id for engine in engines for row in rows_of(engine)]
+    hint = "`pie ps` lists those that live"
+    numbered = [each for each in live if each.startswith(f"{id}-")]  # an app's name is no id
+    if len(numbered) == 1:
+        return UsageError(f"no process `{id}`", f"did you mean `{numbered[0]}`? {hint}")
+    return UsageError(f"no process `{id}`", meant(id, live, hint))
+
+
+def ended(id: str) -> UsageError:
+    """The error of a process that lives no more, where a live one is needed."""
+    return UsageError(f"`{id}` has ended", f"`pie logs {id}` prints what it has printed")
+
+
+def remembers(engine: "Connection", id: str) -> bool:
+    """Whether it knows a process of that id, alive or ended."""
+    from ipc import client as c
+
+    engine.send(c.ReadLog(1, id))
+    return isinstance(engine.expect((c.Log, c.Unknown), ANSWER_SECONDS), c.Log)

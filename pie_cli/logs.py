@@ -24,7 +24,10 @@ def logs(
         bool, typer.Option("--json", help="One JSON array; with `-f` one object a line.")
     ] = False,
 ) -> int:
-    """Print what a process has printed, each stream on its own."""
+    """Print what a process has printed, each stream on its own.
+
+    The last MiB of it is kept as long as the engine runs, of the last 200 processes that have ended too.
+    """
     from ipc import client as c
     from pie_cli.engines import ask, connections
     from pie_cli.output import note

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pie_cli.engines import ANSWER_SECONDS, connections, live_rows, owners_of
+from pie_cli.engines import ANSWER_SECONDS, connections, live_rows, owners_of, unknown
 from pie_cli.output import error, is_animated, note, table
 from pie_cli.process_options import Ids
 
@@ -109,11 +109,12 @@ def kill(ids: Ids) -> int:
             engine.expect(c.Killed, ANSWER_SECONDS)
         for engine, own in owners.items():
             wait_until_gone(engine, own)
-    unknown = set(ids).difference(*owners.values())
-    for id in ids:
-        if id in unknown:
-            error(f"no live process `{id}`", "`pie ps` lists them")
-    return 2 if unknown else 0
+        missing = set(ids).difference(*owners.values())
+        for id in dict.fromkeys(ids):
+            if id in missing:
+                fault = unknown(id, engines)
+                error(str(fault), fault.hint)
+    return 2 if missing else 0
 
 
 def wait_until_gone(engine: "Connection", ids: set[str]) -> None:

@@ -42,7 +42,7 @@ def send(
     with connections(client=client) as engines:
         owners = list(owners_of({id}, engines))
         if not owners:
-            raise unknown(id)
+            raise unknown(id, engines)
         code = 0
         if message is not None:
             owners[0].send(c.Message(id, is_json, message, 1))
@@ -106,10 +106,12 @@ def outcome(engine: "Connection", id: str) -> int:
 def refusal(outcome: str, reason: str, id: str) -> tuple[str, str, int]:
     """(what is wrong, what to do, exit code) of an outcome that is not ACCEPTED."""
     from ipc import client as c
+    from pie_cli.engines import ended
 
     match outcome:
-        case c.UNKNOWN:
-            return f"no live process `{id}`", "`pie ps` lists them", _USAGE
+        case c.UNKNOWN:  # since it was found
+            error = ended(id)
+            return str(error), error.hint, _USAGE
         case c.OTHER_CLIENT:
             return f"`{id}` belongs to another client", "`--client NAME` speaks for it", _USAGE
         case c.FULL:

@@ -67,3 +67,22 @@ def test_a_missing_app_and_a_folder_are_usage_errors(tmp_path):
 def test_the_docstring_is_the_apps_description():
     assert docstring('"""What it does.\n\n    more\n"""', "app.py") == "What it does.\n\nmore"
     assert docstring("x = 1", "app.py") == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("nope.py", None), ("files.py", None), ("chta.py", "chat.py"), ("chat", "chat.py"),
+        ("inferlet/np1.py", "inferlets/np1.py"), ("helo.py", "inferlets/hello.py"),
+    ],
+)  # fmt: skip
+def test_a_missing_app_gets_a_near_name_alone(tmp_path, monkeypatch, typed, offered):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inferlets").mkdir()
+    (tmp_path / "inferlet").mkdir()
+    for name in ("np1.py", "sh.py", "chat.py", "inferlets/hello.py", "inferlets/np1.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError) as caught:
+        read_app(typed)
+    found = caught.value.hint.partition("did you mean `")[2].partition("`")[0]
+    assert found == (offered or "")
