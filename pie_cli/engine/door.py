@@ -158,8 +158,7 @@ class Door:
     def _hear(self, guest: Guest, piece: bytes) -> None:
         message = guest.hear(piece)
         if message is None:
-            if sum(each.joiner.size for each in self._guests.values()) > MAX_PARTIAL:
-                raise ProtocolError("too much is under way already")
+            self._bound_partial(guest)
             return
         said = c.decode_from_client(message)
         if isinstance(said, c.Leave):
@@ -169,6 +168,17 @@ class Door:
             guest.greet(c.Hello(said.protocol, os.getpid(), client, remote=True))
         elif guest.has_greeted:
             guest.pass_on(message)
+
+    def _bound_partial(self, guest: Guest) -> None:
+        """Beyond the bound of all unfinished messages the largest ends, whoever has added to it."""
+        if sum(each.joiner.size for each in self._guests.values()) <= MAX_PARTIAL:
+            return
+        largest = max(self._guests.values(), key=lambda each: each.joiner.size)
+        reason = "too much is under way, and most of it for this one"
+        if largest is guest:
+            raise ProtocolError(reason)
+        self._refuse(largest.identity, reason)
+        self._part(largest)
 
     def _part(self, guest: Guest) -> None:
         """It is gone, or has to go."""

@@ -14,7 +14,8 @@ import pytest
 import zmq
 
 from ipc import client as c
-from ipc import transport
+from ipc import pieces, transport
+from ipc.errors import ProtocolError
 from ipc.pieces import MAX_FRAME
 from pie_cli import keys
 from pie_cli.engine import door
@@ -250,6 +251,34 @@ def test_a_message_without_end_ends_its_connection_and_fills_no_memory(listening
     assert listening.door() == pid
     wait_until(lambda: 'reason="it sends a message without end"' in listening.log())
     peer.sock.close()
+
+
+class Sender:
+    """A guest, as far as its messages go."""
+
+    def __init__(self, identity: bytes) -> None:
+        self.identity, self.joiner = identity, pieces.Joiner()
+
+    def hear(self, piece: bytes) -> bytes | None:
+        return self.joiner.add(piece)
+
+
+def test_when_unfinished_messages_take_too_much_the_largest_ends_and_not_who_comes_last(
+    monkeypatch,
+):
+    monkeypatch.setattr(door, "MAX_PARTIAL", 1000)
+    hog, other, guest = (Sender(name) for name in (b"hog", b"other", b"guest"))
+    tested = object.__new__(door.Door)
+    tested._guests = {each.identity: each for each in (hog, other, guest)}
+    refused = []
+    monkeypatch.setattr(tested, "_refuse", lambda identity, reason: refused.append(reason))
+    monkeypatch.setattr(tested, "_part", lambda guest: tested._guests.pop(guest.identity))
+    for sender, size in ((hog, 600), (other, 390), (guest, 20), (guest, 20)):
+        tested._hear(sender, b"\x01" + bytes(size))
+    assert set(tested._guests) == {b"other", b"guest"}
+    assert len(refused) == 1 and "too much" in refused[0]
+    with pytest.raises(ProtocolError, match="too much"):
+        tested._hear(other, b"\x01" + bytes(600))
 
 
 def test_a_frame_that_is_too_large_ends_its_connection(listening):
