@@ -4,7 +4,6 @@ A Stored names a place on the engine's machine. It is held back, with all that t
 after it, until the file lies on this machine, and then names that place.
 """
 
-import errno
 import hashlib
 import os
 from collections import deque
@@ -16,6 +15,7 @@ import msgspec
 
 from ipc import client as c
 from pie_cli import settings
+from pie_cli.config import NAME
 
 AHEAD = 8  # parts that are asked for before one has come
 FIRST_REQUEST = 1 << 40  # nobody else numbers requests so high
@@ -28,19 +28,21 @@ class Download:
         self, stored: c.Stored, folder: Path, ask: Callable[["Download", int], None]
     ) -> None:
         """`ask` for what begins at an offset: `add` gets the answers, in that order."""
-        self.stored, self.error = stored, ""
-        self._path = folder / f"{stored.process}-{stored.number}"
+        self.stored, self.error = stored, _fault(stored)
+        self._path = folder / ("unnamed" if self.error else f"{stored.process}-{stored.number}")
         self._part = folder / f".{self._path.name}.{os.getpid()}.part"
         self._ask, self._asked, self._num_waiting = ask, 0, 0
         self._hash, self._file = hashlib.sha256(), None
+        if not self.error:
+            self._open(folder)
+        self._ask_ahead()
+
+    def _open(self, folder: Path) -> None:
         try:
-            if "/" in stored.process:  # an engine elsewhere is not trusted with names
-                raise OSError(errno.EINVAL, f"`{stored.process}` is no process")
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self._part.open("wb")
         except OSError as error:
             self.error = f"{error.strerror} ({folder})"
-        self._ask_ahead()
 
     @property
     def is_done(self) -> bool:
@@ -84,6 +86,15 @@ class Download:
             self._num_waiting += 1
             self._ask(self, self._asked)
             self._asked += c.FILE_PART
+
+
+def _fault(stored: c.Stored) -> str:
+    """Why there can be no such file: an engine elsewhere is not trusted with names and sizes."""
+    if not NAME.fullmatch(stored.process):
+        return f"{stored.process!r} is no process"
+    if not 0 <= stored.size <= c.MAX_FILE:
+        return f"a file of {stored.size} bytes; at most {c.MAX_FILE}"
+    return ""
 
 
 class Downloads:
@@ -131,9 +142,9 @@ class Downloads:
         download.add(data)
         if not download.is_done:
             return []
-        held = self._held[data.process]
-        held.popleft()
-        return [download.finish(), *self._go_on(data.process)]
+        process = download.stored.process
+        self._held[process].popleft()
+        return [download.finish(), *self._go_on(process)]
 
     def _go_on(self, process: str) -> list[c.FromHub]:
         """What is held back of a process, up to the next file."""
