@@ -3,7 +3,7 @@
 import os
 import sys
 
-from pie_cli.engine_flags import take_engine
+from pie_cli.engine_flags import refuse_missing, take_engine
 from pie_cli.usage import UsageError
 
 ENGINE_FAILED, INTERRUPTED, PIPE_CLOSED = 3, 130, 141
@@ -28,6 +28,7 @@ def command(arguments: list[str]) -> int:
             return _python(arguments[1:])
         refuse_undecodable(arguments)
         arguments = take_engine(arguments)
+        refuse_missing(own_words(arguments))
         code = _run(arguments[1:]) if is_run(arguments) else _any_verb(arguments)
         sys.stdout.flush()
         return code

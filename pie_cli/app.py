@@ -37,7 +37,7 @@ def pie(
         str | None,
         typer.Option(
             "--engine", metavar="tcp://HOST:PORT",
-            help="Use an engine on another machine; `local` means this one's.",
+            help="Use an engine on another machine, also after a verb; `local` means this one's.",
         ),
     ] = None,
     key: Annotated[

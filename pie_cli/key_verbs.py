@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from pie_cli import keys
+from pie_cli import keys, remote
 from pie_cli.output import note
 
 app = typer.Typer(help="Keys for clients on other machines.", no_args_is_help=True)
+
+_HERE = "`pie key` is about who may use this machine's engines"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose processes these will be.")]
 
@@ -29,6 +31,7 @@ def new(
     """
     from pie_cli.usage import UsageError
 
+    remote.only_here(_HERE)
     path = Path(output or f"{name}.key")
     if output != "-" and path.exists():
         raise UsageError(f"`{path}` exists", "`-o FILE` names another")
@@ -55,6 +58,7 @@ def list_keys(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
 ) -> int:
     """List the keys that may connect."""
+    remote.only_here(_HERE)
     rows = [{"name": name, "public": public} for public, name in keys.known().items()]
     if as_json:
         print(json.dumps(rows))
@@ -69,5 +73,6 @@ def list_keys(
 @app.command()
 def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `pie key list`.")]) -> int:
     """Take a key back: its connections end at once."""
+    remote.only_here(_HERE)
     keys.remove(name)
     return 0

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from pie_cli import settings
+from pie_cli import remote, settings
 from pie_cli.output import error, is_animated, table
 
 app = typer.Typer(help="The models that pie can run.", no_args_is_help=True)
@@ -127,6 +127,7 @@ def _make_bar() -> Any:
 @contextmanager
 def _reported() -> Iterator[None]:
     """Turns a failure of the store into an error message and the exit code."""
+    remote.only_here("`pie models` is about this machine's models")
     try:
         yield
     except StoreFailure as failure:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pie_cli import config
+from pie_cli.output import note
 from pie_cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ def connect(
         connection.close()
         raise
     return connection
+
+
+def only_here(what: str) -> None:
+    """Of what is done on this machine alone: an engine elsewhere that this command line chose is a
+    UsageError; one that is chosen for all commands is told of."""
+    refuse(what, only_flag=True)
+    found = config.setting("engine.address")
+    if found.value not in (None, LOCAL):
+        note(f"note: {what}; {found.value} ({found.place}) is on another machine")
 
 
 def refuse(what: str, only_flag: bool = False) -> None:

@@ -19,6 +19,13 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(models.app, arguments)
 
 
+def test_an_engine_elsewhere_that_the_settings_choose_is_said_to_have_other_models(monkeypatch):
+    monkeypatch.setenv("PIE_ENGINE", "tcp://127.0.0.1:1")
+    done = invoke("show", "nope")
+    assert "`pie models` is about this machine's models; tcp://127.0.0.1:1 (`PIE_ENGINE`)" in done.stderr
+    assert "no model `nope`" in done.stderr
+
+
 def write_model(folder: Path) -> Path:
     """The smallest folder that the store takes for a model: one tensor of six numbers."""
     folder.mkdir()
