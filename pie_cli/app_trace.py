@@ -6,30 +6,49 @@ tokenizer is used. Trusts nothing that the process says.
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipc import codec, frames
 from ipc import messages as m
 from ipc.errors import ProtocolError
 from ipc.types import EngineInfo, ModelInfo
 
+if TYPE_CHECKING:
+    from pie_cli.engine.launcher import Launcher
+
 ENTRY = "inferlet.testing.check_app:run"
 SECONDS = 20.0
+MAX_NUMBERS = 32  # inputs that turn out to be numbers, one after the other
 MAX_SAID = 64 << 20  # bytes
+LaunchWith = Callable[[dict[str, Any]], m.Launch]  # an input
 _FAKE = ModelInfo("fake", "fake", "", 0, 0, 2, 8, 4096, "float32")
 
 
 @dataclass
 class Report:
-    """`fault`: file, line, type and message of what ended `main`. `is_over`: it came to its end."""
+    """`error`: file, line, type and message of what ended `main`. `forgotten`: as many of what it
+    did not await. `numbers`: those of `assumed` that it uses as numbers. `is_over`: it came to its
+    end."""
 
     passes: list[dict[str, Any]] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
-    fault: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    forgotten: list[dict[str, Any]] = field(default_factory=list)
+    numbers: dict[str, float] = field(default_factory=dict)
     traceback: str = ""
     is_over: bool = False
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        return [*([self.error] if self.error else []), *self.forgotten]
+
+    @property
+    def fault(self) -> dict[str, Any] | None:
+        """The first of them."""
+        return next(iter(self.faults), None)
 
     @property
     def channels(self) -> dict[int, dict[str, Any]]:
@@ -58,11 +77,14 @@ def trace_app(
 
     source = read_app(app, verb)
     model = _stored_model()
-    launch = m.Launch(
-        "check-1", app, source, read_modules(app, source), json.dumps(value), files,
-        model or _FAKE, EngineInfo(codec.PROTOCOL_VERSION, 16, 1024),
-    )  # fmt: skip
-    return asyncio.run(_run(launch, model.path if model else None))
+
+    def launch_with(value: dict[str, Any]) -> m.Launch:
+        return m.Launch(
+            "check-1", app, source, read_modules(app, source), json.dumps(value), files,
+            model or _FAKE, EngineInfo(codec.PROTOCOL_VERSION, 16, 1024),
+        )  # fmt: skip
+
+    return asyncio.run(_trace(launch_with, value, model.path if model else None))
 
 
 def _stored_model() -> ModelInfo | None:
@@ -84,8 +106,9 @@ def _stored_model() -> ModelInfo | None:
     )  # fmt: skip
 
 
-async def _run(launch: m.Launch, model_path: str | None) -> Report:
-    from pie_cli.engine.launcher import Launcher, LaunchError, Limits
+async def _trace(launch_with: LaunchWith, value: dict[str, Any], model_path: str | None) -> Report:
+    """Runs the app until it finds no more words where it computes with numbers."""
+    from pie_cli.engine.launcher import Launcher, LaunchError
     from pie_cli.sandbox import selftest
 
     try:
@@ -93,25 +116,39 @@ async def _run(launch: m.Launch, model_path: str | None) -> Report:
     except selftest.SandboxUnavailable as error:
         raise SandboxFailed(str(error), error.hint) from None
     launcher = Launcher(tier.name, model_path, None, entry=ENTRY, num_spares=0)
+    numbers: dict[str, float] = {}
     try:
         await launcher.start()
-        launched = await launcher.launch(Limits())
-        report = Report()
-        try:
-            await asyncio.wait_for(_converse(launched.sock, launch, report), SECONDS)
-        except TimeoutError:
-            return report
-        finally:
-            launched.sock.close()
-        end = await launched.exited
+        for is_last in (*[False] * MAX_NUMBERS, True):
+            report = await _run(launcher, launch_with(value | numbers))
+            more = {key: number for key, number in report.numbers.items() if key not in value | numbers}
+            report.numbers = numbers
+            report.assumed += [key for key in numbers if key not in report.assumed]
+            if is_last or not more:
+                return report
+            numbers |= more
     except LaunchError as error:
         raise SandboxFailed(str(error)) from None
     finally:
         await launcher.close()
+
+
+async def _run(launcher: "Launcher", launch: m.Launch) -> Report:
+    from pie_cli.engine.launcher import Limits
+
+    launched = await launcher.launch(Limits())
+    report = Report()
+    try:
+        await asyncio.wait_for(_converse(launched.sock, launch, report), SECONDS)
+    except TimeoutError:
+        return report
+    finally:
+        launched.sock.close()
+    end = await launched.exited
     if end.setup_failed:
         raise SandboxFailed(f"the app's process could not be confined: {end.setup_failed}")
     if not report.is_over:
-        report.fault = _ended(end.status)
+        report.error = _ended(end.status)
     return report
 
 
@@ -144,9 +181,11 @@ def _note(report: Report, message: m.FromInferlet) -> None:
             if "pass" in said:
                 report.passes.append(said["pass"])
             report.assumed = said.get("assumed", report.assumed)
+            report.numbers = said.get("numbers", report.numbers)
+            report.forgotten = said.get("forgotten", report.forgotten)
         case m.Output(_, text):
             report.output.append(text)
         case m.Returned():
             report.is_over = True
         case m.Raised(_, fault, trace):
-            report.is_over, report.fault, report.traceback = True, json.loads(fault), trace
+            report.is_over, report.error, report.traceback = True, json.loads(fault), trace

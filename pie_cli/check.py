@@ -1,6 +1,7 @@
 """`pie check`: whether an app records what it should, without an engine and without a model."""
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 FAULTY, NOT_RUN = 1, 3
 WORDS = "pie.words"
+#: Errors that a wrong value makes, be it the app's or an assumed one.
+OF_VALUES = {
+    "AssertionError", "AttributeError", "IndexError", "JSONDecodeError", "KeyError", "LookupError",
+    "TypeError", "ValueError",
+}  # fmt: skip
 
 App = Annotated[str, typer.Argument(metavar="APP.py", help="The inferlet.")]
 Input = Annotated[
@@ -47,21 +53,20 @@ def check(
     """Find an app's faults: it runs against a fake engine, in the sandbox.
 
     What follows `--` is its input, as for `pie run`. Inputs that are not given are the text
-    "Hello". The exit code is 1 when there is a fault.
+    "Hello", or a number where the app computes with them. The exit code is 1 when there is a fault.
     """
     report = traced(context, app, input, file)
     if report is None:
         return NOT_RUN
     if as_json:
-        faults = [report.fault] if report.fault else []
         document = {
-            "app": app, "faults": faults, "passes": len(report.passes),
+            "app": app, "faults": report.faults, "passes": len(report.passes),
             "channels": len(report.channels), "assumed": report.assumed, "ended": report.is_over,
         }  # fmt: skip
         print(json.dumps(document))
-        return FAULTY if faults else 0
+        return FAULTY if report.faults else 0
     tell_end(report)
-    if report.fault:
+    if report.faults:
         return FAULTY
     passes, channels = len(report.passes), len(report.channels)
     print(f"{app}: no fault; {counted(passes, 'pass', 'es')}, {counted(channels, 'channel', 's')}")
@@ -87,17 +92,30 @@ def tell_end(report: "Report") -> None:
     """On stderr: what was assumed, what the app printed, and what ended it."""
     if report.output:
         note("".join(report.output).rstrip("\n"))
-    if report.assumed:
-        note(f'note: not given, so "Hello": {", ".join(report.assumed)}')
-    if report.fault is None:
-        if not report.is_over:
-            note("note: `main` had not ended when time was up; what is said here came before")
-        return
-    if report.traceback:
+    for line in assumptions(report):
+        note(line)
+    if report.error is None and not report.is_over:
+        note("note: `main` had not ended when time was up; what is said here came before")
+    if report.error and report.traceback:
         note("Traceback (most recent call last):\n" + report.traceback.rstrip("\n"))
-    fault = report.fault
-    place = f"{fault['file']}:{fault['line']}" if fault["file"] else ""
-    error(f"{place}{': ' if place else ''}{fault['type']}: {without_place(fault['message'], place)}")
+    for fault in report.faults:
+        place = f"{fault['file']}:{fault['line']}" if fault["file"] else ""
+        before = f"{place}: " if place else ""
+        error(f"{before}{fault['type']}: {without_place(fault['message'], place)}")
+
+
+def assumptions(report: "Report") -> Iterator[str]:
+    """What was not given, and what it was instead."""
+    words = [name for name in report.assumed if name not in report.numbers]
+    if words:
+        yield f'note: not given, so "Hello": {", ".join(words)}'
+    numbers = [f"{name} = {number}" for name, number in report.numbers.items()]
+    if numbers:
+        yield f"note: not given, and used as a number, so: {', '.join(numbers)}"
+    inputs = [name for name in report.assumed if not name.startswith("file ")]
+    if report.error and report.error["type"] in OF_VALUES and inputs:
+        given = " ".join(f"--{name.replace('_', '-')} …" for name in inputs)
+        yield f"note: the fault may be one of what was assumed: give it, `-- {given}`"
 
 
 def without_place(message: str, place: str) -> str:

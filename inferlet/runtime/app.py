@@ -36,7 +36,7 @@ class App:
     def __init__(self, launch: m.Launch) -> None:
         self._launch = launch
         self._finder = ModuleFinder(launch.modules, launch.app)
-        self._filenames = {launch.app, *self._finder.filenames.values()}
+        self.filenames = {launch.app, *self._finder.filenames.values()}
 
     async def run(self) -> m.Returned | m.Raised:
         """Loads the program and runs `main`. Whatever it raises is the answer."""
@@ -57,14 +57,14 @@ class App:
             message = with_hint(message, suggestion(error))
         if isinstance(error, BaseExceptionGroup):
             message = "\n".join([message, *self._members(error)])
-        trace = source.own_frames(error, self._filenames)
+        trace = source.own_frames(error, self.filenames)
         return m.Raised(type(error).__name__, message, _encodable(trace), limit_of(error))
 
     def _members(self, group: BaseExceptionGroup) -> Iterator[str]:
         """A line for each error in a group: its own text says only how many there are."""
         leaves = list(_leaves(group))
         for error in leaves[:MAX_MEMBERS]:
-            place = source.own_place(error, self._filenames)
+            place = source.own_place(error, self.filenames)
             yield f"- {type(error).__name__}: {_text_of(error)}" + (f" ({place})" if place else "")
         if len(leaves) > MAX_MEMBERS:
             yield f"- and {len(leaves) - MAX_MEMBERS} more"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inferlet import formats
 from inferlet.grammars import engine
-from inferlet.runtime import handles, rehearsal
+from inferlet.runtime import handles, rehearsal, unawaited
 from inferlet.runtime.app import App
 from inferlet.runtime.conversation import Conversation, Exchange
 from inferlet.runtime.handles import Runtime
@@ -82,7 +82,12 @@ class _Process:
         except asyncio.CancelledError:
             return self._say_failure()
         self._app = App(launch)
+        unawaited.watch(self._app.filenames, self._warn)
         await self._end(await self._app.run())
+
+    def _warn(self, forgotten: unawaited.Forgotten) -> None:
+        if not self._has_ended:
+            self._streams[1].write(f"{forgotten.warning}\n")
 
     def _say_failure(self) -> None:
         """The last word of a process that could not take its Launch."""

@@ -9,6 +9,7 @@ import contextlib
 import linecache
 import socket
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 
 from inferlet.runtime import handles
@@ -66,12 +67,13 @@ def _first_frames() -> bytes:
 def _restored() -> Iterator[None]:
     """Leaves nothing of a process's life but warm memory."""
     finders, modules = list(sys.meta_path), set(sys.modules)
-    streams = sys.stdout, sys.stderr
+    streams, warn = (sys.stdout, sys.stderr), warnings._warn_unawaited_coroutine
     try:
         yield
     finally:
         sys.meta_path[:] = finders
         sys.stdout, sys.stderr = streams
+        warnings._warn_unawaited_coroutine = warn
         for name in set(sys.modules) - modules:  # what the SDK itself loads late may stay
             if getattr(sys.modules[name], "__file__", None) == APP:
                 del sys.modules[name]

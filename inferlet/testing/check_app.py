@@ -1,7 +1,8 @@
 """One app against the fake engine, in a process that `pie check` and `pie inspect` start and confine.
 
 Speaks as any inferlet does, to a reader that wants to know what was recorded: a JSON message for
-each pass when it is bound, one for what was assumed, and as the last word what `main` came to.
+each pass when it is bound, some for what was assumed and for what was not awaited, and as the last
+word what `main` came to.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlet import chat, formats
-from inferlet.errors import InferletError
-from inferlet.runtime import handles
+from inferlet.errors import InferletError, with_hint
+from inferlet.runtime import handles, unawaited
 from inferlet.runtime.app import App, to_json
 from inferlet.runtime.identity import facts_of, identity_of
 from inferlet.runtime.outbox import Outbox
@@ -23,6 +24,7 @@ from inferlet.runtime.source import at
 from inferlet.runtime.stdio import OutputStream
 from inferlet.runtime.tokenizer import Vocabulary
 from inferlet.runtime.wire import Wire
+from inferlet.testing.assumed import SAMPLE, Files, Input
 from inferlet.testing.ending_model import EndingModel
 from inferlet.testing.harness import Client, Hub, byte_vocabulary
 from ipc import codec
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from inferlet.channel import Channel
     from inferlet.eta.trace import Traced
     from inferlet.runtime.binding import BoundPass
-
-SAMPLE = "Hello"  # what an input that was not given is, what a client says, and what files hold
 
 _vocabulary: Vocabulary | None = None
 
@@ -58,35 +58,6 @@ def run(fd: int) -> None:
             runner.run(check_.end(error))
 
 
-class _Assumed(dict):
-    """The input of `main`. A key that was not given is a word, and is noted."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        super().__init__(given)
-        self.missing: list[str] = []
-
-    def __missing__(self, key: str) -> str:
-        if key not in self.missing:
-            self.missing.append(key)
-        return SAMPLE
-
-
-class _Files(dict):
-    """Attached files. One that was not given holds a word, and is noted."""
-
-    def __init__(self, given: dict[str, bytes], missing: list[str]) -> None:
-        super().__init__(given)
-        self._missing = missing
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __missing__(self, name: str) -> bytes:
-        if f"file {name}" not in self._missing:
-            self._missing.append(f"file {name}")
-        return SAMPLE.encode()
-
-
 class _Everybody(dict):
     """Other processes: each id is one, and takes what it is sent."""
 
@@ -102,17 +73,17 @@ class _App(App):
 
     def __init__(self, launch: m.Launch) -> None:
         super().__init__(launch)
-        self.input = _Assumed(json.loads(launch.input))
+        self.input = Input(json.loads(launch.input))
 
     def _arguments(self, main: Any) -> tuple[Any, ...]:
         return tuple(self.input for _ in super()._arguments(main))
 
     def place_of(self, error: BaseException) -> tuple[str, int]:
         """File and line of the app's own code where the error came up."""
-        if isinstance(error, SyntaxError) and error.filename in self._filenames:
+        if isinstance(error, SyntaxError) and error.filename in self.filenames:
             return error.filename, error.lineno or 0
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if frame.filename in self._filenames:
+            if frame.filename in self.filenames:
                 return frame.filename, frame.lineno or 0
         return "", 0
 
@@ -123,6 +94,7 @@ class _Check:
         self._app: _App | None = None
         self._outbox: Outbox | None = None
         self._wire: Wire | None = None
+        self._forgotten: list[dict[str, Any]] = []  # faults: what was not awaited
 
     async def live(self) -> None:
         launched = asyncio.get_running_loop().create_future()
@@ -137,16 +109,19 @@ class _Check:
         facts = _model(launch)
         model = EndingModel(facts["info"]["output_vocab_size"], facts["vocabulary"])
         hub = Hub(client, model, peers=_Everybody(), **facts)
-        hub.runtime.conversation.files = _Files(launch.files, self._app.input.missing)
+        hub.runtime.conversation.files = Files(launch.files, self._app.input.missing)
         hub.runtime.on_bind = lambda bound: self._say("pass", describe(bound))
         handles.install(hub.runtime)
         model.prefer(chat.stop_tokens())
+        unawaited.trace_calls()
+        unawaited.watch(self._app.filenames, self._forget)
         try:
             with hub.failing_with_the_engine():
                 main = self._app._load()
                 value = main(*self._app._arguments(main))
                 value = await value if inspect.isawaitable(value) else value
                 to_json(value)
+                del value
         # SystemExit and MemoryError end an app as any error does.
         except BaseException as error:  # noqa: BLE001
             return await self.end(error)
@@ -154,21 +129,33 @@ class _Check:
 
     async def end(self, error: BaseException | None) -> None:
         """The last word. A client that says no more is how an endless conversation ends."""
+        if isinstance(error, EOFError):
+            traceback.clear_frames(error.__traceback__)
+            error = None
+        if error is None:
+            unawaited.collect()
         self._say("assumed", self._app.input.missing)
-        if error is None or isinstance(error, EOFError):
-            self._outbox.close(m.Returned("null"))
-        else:
-            file, line = self._app.place_of(error)
-            fault = {
-                "file": file,
-                "line": line,
-                "type": type(error).__name__,
-                "message": self._app.raised(error).message,
-            }
-            is_ours = isinstance(error, InferletError)
-            trace = "" if is_ours else self._app.raised(error).traceback
-            self._outbox.close(m.Raised(type(error).__name__, json.dumps(fault), trace))
+        self._say("numbers", self._app.input.numbers)
+        self._say("forgotten", self._forgotten)
+        self._outbox.close(m.Returned("null") if error is None else self._raised(error))
         self._wire.drain()
+
+    def _raised(self, error: BaseException) -> m.Raised:
+        file, line = self._app.place_of(error)
+        said = self._app.raised(error)
+        fault = {"file": file, "line": line, "type": said.error, "message": said.message}
+        if isinstance(error, SyntaxError) and file:
+            fault["message"] = error.msg  # its text says the place once more
+        trace = "" if isinstance(error, InferletError) else said.traceback
+        return m.Raised(said.error, json.dumps(fault), trace)
+
+    def _forget(self, forgotten: unawaited.Forgotten) -> None:
+        if forgotten.lines:  # else it is none of the app's
+            file, line = forgotten.lines[0]
+            message = with_hint(forgotten.what, unawaited.HINT)
+            self._forgotten.append(
+                {"file": file, "line": line, "type": "NotAwaited", "message": message}
+            )
 
     def _say(self, what: str, value: Any) -> None:
         self._outbox.message(m.Send(True, json.dumps({what: value})))

@@ -614,3 +614,44 @@ def main():
     process.socket.shutdown(socket.SHUT_WR)
     last_word = process.until(m.Raised)
     assert last_word.error == "ConnectionError"
+
+
+FORGOTTEN = """
+from inferlet import *
+async def helper():
+    return 1
+async def main():
+    {line}
+    return 1
+"""
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("helper()", "app.py:6: `helper` was called without `await`, so it did not run\n  helper()\n"),
+        (
+            "session.receive(\n    )",
+            "app.py:6: `receive` was called without `await`, so it did not run\n  session.receive(\n",
+        ),
+        (
+            "for _ in range(3): Channel([1], dtype.i32).take()",
+            "app.py:6: a call was made without `await`, so it did not run\n  for _ in range(3)",
+        ),
+        (
+            "x = helper()",
+            "app.py:6: `helper` was called without `await`, so it did not run\n  x = helper()\n",
+        ),
+        (
+            "x = helper()\n    y = x, helper(), [await helper()]",
+            "app.py:6, or app.py:7: `helper` was called without `await`, so it did not run\n\nhint",
+        ),
+    ],
+)
+def test_a_run_warns_once_of_what_was_not_awaited(start, line, said):
+    process = start(FORGOTTEN.replace("{line}", line))
+    assert process.end() == m.Returned("1")
+    ((stream, text),) = process.printed
+    assert stream == "stderr" and text.startswith(f"warning: {said}"), text
+    assert text.endswith("hint: write `await` before the call\n") and "tracemalloc" not in text
+    assert text.count("warning") == 1
