@@ -58,7 +58,7 @@ class Launched:
 class _Child:
     launched: Launched
     pidfd: int | None = None
-    pending: list[int] = field(default_factory=list)  # signals asked for before the pidfd came
+    pending: list[int] = field(default_factory=list)  # signals asked for before its pid came
 
 
 class Launcher:
@@ -206,11 +206,15 @@ class Launcher:
         child = self._children.get(launch_id)
         if child is None:
             return
-        if child.pidfd is None:
+        pid = child.launched.pid
+        if pid is None:
             child.pending.append(number)
             return
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(child.pidfd, number)
+            if child.pidfd is not None:
+                signal.pidfd_send_signal(child.pidfd, number)
+            else:
+                os.kill(pid, number)
 
     def _read_reports(self) -> None:
         while self._link:
@@ -232,9 +236,9 @@ class Launcher:
     def _spawned(self, launch_id: int, pid: int, descriptors: list[int]) -> None:
         child = self._children[launch_id]
         child.launched.pid = pid
-        # Without a pidfd (our table was full) it is opened by number; the zygote may have reaped
-        # the process in between, so this is the exception.
-        child.pidfd = descriptors[0] if descriptors else os.pidfd_open(pid)
+        # Without a pidfd (our table was full) it is killed by number; the zygote may have reaped the
+        # process in between, so this is the exception.
+        child.pidfd = descriptors[0] if descriptors else None
         for number in child.pending:
             self.kill(launch_id, number)
         child.pending.clear()

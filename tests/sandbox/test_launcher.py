@@ -1,6 +1,7 @@
 """Processes start, end, are told of, and are never left behind."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pie_cli.engine import zygote
+from pie_cli.engine import control, zygote
 from pie_cli.engine.launcher import Launcher, LaunchError, Limits
 from pie_cli.sandbox import policy
 from tests.sandbox.conftest import BEST_TIER, SMALL, TIMEOUT, Arena, Open
@@ -71,6 +72,36 @@ def test_kill_right_after_launch_and_later(confined: Arena):
 
     assert confined.run(scenario()) == [-signal.SIGKILL, -signal.SIGTERM]
     confined.launcher.kill(1)  # ended long ago: nothing happens
+
+
+def test_a_process_that_began_when_descriptors_had_run_out_can_be_killed(
+    arena: Arena, monkeypatch
+):
+    receive = control.receive
+
+    def without_descriptors(link: socket.socket) -> tuple[bytes, list[int]]:
+        data, descriptors = receive(link)
+        for descriptor in descriptors:  # as the kernel does when the table is full
+            os.close(descriptor)
+        return data, []
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    faults = []
+    arena.loop.set_exception_handler(lambda _, context: faults.append(context))
+    monkeypatch.setattr(control, "receive", without_descriptors)
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+
+    async def scenario():
+        early, late = [await arena.start("sleep") for _ in range(2)]
+        arena.launcher.kill(early.launch_id)
+        while late.pid is None:
+            await asyncio.sleep(0.01)
+        arena.launcher.kill(late.launch_id)
+        return [(await arena.finish(each)).exit.status for each in (early, late)]
+
+    assert arena.run(scenario()) == [-9, -9] and not faults
 
 
 def test_many_launches_at_once_keep_their_own_sockets(confined: Arena):
