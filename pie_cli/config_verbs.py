@@ -3,13 +3,15 @@
 import json
 import os
 import re
+import sys
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from pie_cli import config, settings
-from pie_cli.output import note, table
+from pie_cli.output import note
+from pie_cli.tables import Narrow, fitted, left_out, room
 from pie_cli.usage import UsageError
 
 app = typer.Typer(help="Settings and where they come from.", no_args_is_help=True)
@@ -44,8 +46,12 @@ def show(
          each.key.help]
         for each in found
     ]  # fmt: skip
-    print(table([head, *rows]))
-    print(f"\nfile: {config.path()}")
+    narrow = Narrow({} if setting else {"value": 20}, ("flag", "environment", "source"), 28)
+    text, missing = fitted([head, *rows], room(sys.stdout), narrow)
+    print(text)
+    print(f"\nfile: {config.path()}", flush=True)
+    if missing:
+        note(left_out(missing, "`pie config show --json` shows all"))
     return 0
 
 

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from pie_cli.output import paint_for
+from pie_cli.tables import room, wrapped
 
 FAULTY = 1
+_INDENT = 21  # of what is found
 _COLOURS = {"ok": "32", "warning": "33", "fault": "1;31"}
 
 
@@ -57,7 +59,9 @@ def run(name: str, check: Callable[[], Iterator]) -> Iterator:
 def show(finding: object) -> None:
     """One line, and what to do about it on the next."""
     state = paint_for(sys.stdout, f"{finding.state:<8}", _COLOURS[finding.state])
-    print(f"{state}{finding.check:<13}{finding.text}")
+    width = room(sys.stdout)
+    print(f"{state}{finding.check:<13}{wrapped(finding.text, width, _INDENT)}")
     if finding.hint:
-        print(f"{'':<21}{paint_for(sys.stdout, 'hint:', '36')} {finding.hint}")
+        hint = wrapped(finding.hint, width, _INDENT + len("hint: "))
+        print(f"{'':{_INDENT}}{paint_for(sys.stdout, 'hint:', '36')} {hint}")
     sys.stdout.flush()

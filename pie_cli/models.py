@@ -14,12 +14,15 @@ from typing import Annotated, Any, Self
 import typer
 
 from pie_cli import remote, settings
-from pie_cli.output import error, is_animated, table
+from pie_cli.output import error, is_animated, note
+from pie_cli.tables import Narrow, fitted, left_out, room, wrapped
 
 app = typer.Typer(help="The models that pie can run.", no_args_is_help=True)
 
 ENGINE_FAILED = 3
 INTERRUPTED = 130
+
+NARROW = Narrow({"architecture": 14}, ("path", "dtype", "architecture", "parameters"))
 
 Name = Annotated[str, typer.Argument(help="A model's name, as `pie models list` shows it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -149,7 +152,7 @@ def list_models(as_json: Json = False) -> None:
     if not rows:
         print("no models yet; `pie run` adds the embedded one, `pie models add SOURCE` others")
         return
-    print(_listing(rows))
+    _print_listing(rows)
 
 
 @app.command()
@@ -216,8 +219,8 @@ def _confirm_removal(name: str) -> None:
                 raise typer.Exit(1)
 
 
-def _listing(rows: list[dict[str, Any]]) -> str:
-    """All rows, whole on any width: paths must stay copyable."""
+def _print_listing(rows: list[dict[str, Any]]) -> None:
+    """All rows. A name or a path is whole or not there: they must stay copyable."""
     keys = ("name", "architecture", "parameters", "dtype", "size", "path")
     lines = [["", *keys]]
     for row in rows:
@@ -227,7 +230,12 @@ def _listing(rows: list[dict[str, Any]]) -> str:
         lines.append(["*" if row["default"] else "", *facts])
     faults = [f"{row['name']}: {row['error']}" for row in rows if row.get("error")]
     legend = ["* the default"] if any(row["default"] for row in rows) else []
-    return "\n".join([table(lines), "", *faults, *legend])
+    width = room(sys.stdout)
+    text, missing = fitted(lines, width, NARROW)
+    faults = [wrapped(fault, width, 0) for fault in faults]
+    print("\n".join([text, "", *faults, *legend]), flush=True)
+    if missing:
+        note(left_out(missing, "`pie models show NAME` shows all"))
 
 
 def _summary(facts: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pie_cli.engines import ANSWER_SECONDS, connections, live_rows, owners_of, unknown
-from pie_cli.output import error, is_animated, note, table
+from pie_cli.output import error, is_animated, note
 from pie_cli.process_options import Ids
+from pie_cli.tables import Narrow, fitted, left_out, room
 
 if TYPE_CHECKING:
     from ipc import client as c
@@ -27,6 +27,12 @@ KEYS = (
     "id", "app", "client", "state", "age", "tokens_in", "tokens_out", "pages", "memory", "sandbox",
 )  # fmt: skip
 WIDE = (*KEYS, "model", "cpu", "priority", "inbox", "views", "position")
+#: An id is never cut: it is there to be copied.
+NARROW = Narrow(
+    {"app": 12, "model": 12, "client": 8},
+    ("position", "views", "inbox", "priority", "cpu", "sandbox", "client", "pages", "model",
+     "memory", "tokens in", "tokens out", "app", "age"),
+)  # fmt: skip
 
 
 def ps(
@@ -45,7 +51,7 @@ def ps(
             show(rows, keys)
         elif is_animated(sys.stdout):
             sys.stdout.write(CLEAR)
-            show(rows, keys, shutil.get_terminal_size())
+            show(rows, keys, os.get_terminal_size(sys.stdout.fileno()))
         elif shown.is_new(rows):
             show(rows, keys)
         if not watch:
@@ -73,11 +79,18 @@ class Shown:
 def show(
     rows: "list[c.ProcessRow]", keys: tuple[str, ...], size: os.terminal_size | None = None
 ) -> None:
-    """A table, cut to a terminal's size where one is given."""
+    """A table, as wide as the terminal lets it be, and no longer than `size` where that is given."""
     if rows:
         head = [key.replace("_", " ") for key in keys]
-        text = table([head, *([_readable(key, getattr(row, key)) for key in keys] for row in rows)])
-        print(cropped(text, size) if size else text)
+        cells = [[_readable(key, getattr(row, key)) for key in keys] for row in rows]
+        text, missing = fitted([head, *cells], room(sys.stdout), NARROW)
+        said = left_out(missing, "`pie ps | cat` shows all") if missing else ""
+        if size:
+            print(cropped("\n".join(filter(None, [text, said])), size))
+            return
+        print(text, flush=True)
+        if said:
+            note(said)
     else:
         from pie_cli import cards, remote, settings
 
