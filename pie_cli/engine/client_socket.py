@@ -46,6 +46,7 @@ class ClientSocket:
         self._unsent_size = 0
         self._is_deaf = False  # it is gone, though its end was not read yet
         self._more_soon = False  # messages that were read, and have not had their turn
+        self._is_scheduled = False  # their turn
         self._waits_for_share = False
         self._timer = self._loop.call_later(GREETING_SECONDS, self.close)
         self._is_read = False
@@ -124,6 +125,7 @@ class ClientSocket:
             self._unsent.popleft()
         else:
             self._loop.remove_writer(self._sock)
+        self._go_on()
         self._read_or_wait()
 
     def _read_or_wait(self) -> None:
@@ -150,11 +152,14 @@ class ClientSocket:
         self._take_messages()
 
     def _take_messages(self) -> None:
-        self._more_soon = False
+        self._more_soon = self._is_scheduled = False
         if self.is_closed:
             return
         try:
             for _ in range(MESSAGES_AT_ONCE):
+                if self._unsent_size > MAX_UNSENT:
+                    self._more_soon = True
+                    break
                 message = self._reader.next()
                 if message is None:
                     break
@@ -163,14 +168,21 @@ class ClientSocket:
                     return
             else:
                 self._more_soon = True
-                self._loop.call_soon(self._take_messages)
         except ProtocolError:
             self.close()
             return
-        while self._reader.answers:
-            self.write(self._reader.answers.pop(0))
+        if answers := self._reader.answers:
+            self.write(b"".join(answers))
+            answers.clear()
+        self._go_on()
         self._ask_for_share()
         self._read_or_wait()
+
+    def _go_on(self) -> None:
+        """The rest of what was read has its turn, once the client takes its answers."""
+        if self._more_soon and not self._is_scheduled and self._unsent_size <= MAX_UNSENT:
+            self._is_scheduled = True
+            self._loop.call_soon(self._take_messages)
 
     def _ask_for_share(self) -> None:
         """A long message is read further once there is memory for it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipc import zmtp
+from pie_cli.engine import client_socket
 from pie_cli.engine.client_socket import ClientSocket, Listener
 
 Pair = tuple[Listener, ClientSocket, socket.socket]
@@ -83,3 +84,34 @@ def test_what_waits_for_a_client_that_is_gone_is_dropped_at_once(pair: Pair):
     connection._writable()
     connection.send(b"more")
     assert len(attempts) == 1 and not connection._unsent and not connection._unsent_size
+
+
+def test_requests_whose_answers_nobody_takes_wait(tmp_path: Path, monkeypatch):
+    """However many came in one read: a few bytes may ask for a megabyte each."""
+    monkeypatch.setattr(client_socket, "MAX_UNSENT", 1 << 20)
+    most, count, answer = [], 500, bytes(100_000)
+
+    def reply(connection: ClientSocket, message: bytes) -> None:
+        connection.send(answer if message == b"ask" else b"")
+        most.append(connection._unsent_size)
+
+    async def scenario() -> None:
+        listener = Listener(str(tmp_path / "sock"), reply, lambda *_: None)
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(tmp_path / "sock"))
+            peer.setblocking(False)
+            ready = zmtp.pack(b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER", 4)
+            await loop.sock_sendall(peer, zmtp.GREETING + ready + packed(*[b"ask"] * count))
+            while not most:
+                await asyncio.sleep(0.001)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert max(most) < 1_500_000 and len(most) < count
+            left = len(zmtp.WELCOME) + count * len(zmtp.pack(answer))
+            while left:
+                left -= len(await asyncio.wait_for(loop.sock_recv(peer, 1 << 20), 60))
+        listener.close()
+
+    asyncio.run(scenario())
+    assert len(most) == count and max(most) < 1_500_000
