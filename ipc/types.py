@@ -34,6 +34,11 @@ class DType(enum.IntEnum):
         return self.name.rstrip("_")
 
     @property
+    def with_article(self) -> str:
+        """`an i32`, `a u32`."""
+        return f"{'an' if self.label[0] in 'if' else 'a'} {self.label}"
+
+    @property
     def size(self) -> int:
         """Bytes of one element on the wire and in a ring."""
         return _SIZES[self]

@@ -47,9 +47,9 @@ def scalar(value: Any, dtype: DType) -> np.ndarray:
     """A number as a `()` array of `dtype`; LiteralError when it does not fit."""
     kind = kind_of(value)
     if kind == "f" and dtype != DType.f32:
-        raise LiteralError(f"the float {value!r} meets {_a(dtype)} tensor")
+        raise LiteralError(f"the float {value!r} meets {dtype.with_article} tensor")
     if kind == "b" and dtype != DType.bool_:
-        raise LiteralError(f"the bool {value!r} meets {_a(dtype)} tensor")
+        raise LiteralError(f"the bool {value!r} meets {dtype.with_article} tensor")
     if kind == "i" and dtype == DType.bool_:
         raise LiteralError(f"the int {value!r} meets a bool tensor")
     return _checked(np.asarray(value), kind, dtype)
@@ -106,7 +106,3 @@ def _checked(data: np.ndarray, kind: str, dtype: DType) -> np.ndarray:
         raise LiteralError(f"{dtype.label} constants do not exist; seed a channel")
     with np.errstate(over="ignore"):
         return np.array(data.tolist() if data.dtype == object else data).astype(NUMPY[dtype])
-
-
-def _a(dtype: DType) -> str:
-    return f"an {dtype.label}" if dtype in (DType.f32, DType.i32, DType.f16) else f"a {dtype.label}"

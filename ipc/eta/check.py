@@ -134,4 +134,4 @@ def _check_ends(
             )
     for node in (*program.results, *(e.node for e in program.effects if e.op.name == "put")):
         if types[node].dtype in fit.HALVES:
-            raise CheckError(node, f"a {types[node].dtype.label} tensor leaves the program")
+            raise CheckError(node, f"{types[node].dtype.with_article} tensor leaves the program")

@@ -30,7 +30,7 @@ def want(name: str, arg: str, got: TensorType, accepted: Sequence[DType]) -> Non
     if got.dtype in accepted:
         return
     names = ", ".join(dtype.label for dtype in accepted)
-    what = f"`{name}` got a {got.dtype.label} tensor for `{arg}`; it takes {names}"
+    what = f"`{name}` got {got.dtype.with_article} tensor for `{arg}`; it takes {names}"
     if got.dtype in HALVES:
         raise RuleError(what, f"write `cast({arg}, dtype.f32)` first")
     target = accepted[0].label

@@ -156,7 +156,7 @@ def cast(name: str, types: Types, attrs: Attrs) -> TensorType:
         raise RuleError(f"`cast` cannot make {target.label}", "device programs compute in f32")
     if x.dtype in HALVES and target != DType.f32:
         raise RuleError(
-            f"`cast` of a {x.dtype.label} tensor goes to f32 only", "write `cast(x, dtype.f32)`"
+            f"`cast` of {x.dtype.with_article} tensor goes to f32 only", "write `cast(x, dtype.f32)`"
         )
     return TensorType(target, x.shape)
 

@@ -17,7 +17,7 @@ def amount(key: str, value: int) -> str:
     for unit, size in _UNITS:
         if value % size == 0:
             return f"{value // size}{unit} ({value:,} bytes)"
-    return f"{value:,} bytes"
+    return f"{value:,} byte{'' if value == 1 else 's'}"
 
 
 class LimitRefused(ValueError):

@@ -56,6 +56,7 @@ def test_bytes_are_told_as_they_may_have_been_typed():
     assert amount("output", 1 << 30) == "1G (1,073,741,824 bytes)"
     assert amount("output", 3 << 29) == "1536M (1,610,612,736 bytes)"
     assert amount("channels", 1000) == "1,000 bytes" and amount("pages", 1024) == "1,024"
+    assert amount("memory", 1) == "1 byte"
     assert set(IN_BYTES) == {key for key, unit in KEYS.items() if unit == "bytes"}
 
 
