@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferlet import formats
+from inferlet import formats, naming
 from inferlet.runtime import handles
 from inferlet.runtime.cells import integers
 from inferlet.runtime.tokenizer import check_text
@@ -25,7 +25,7 @@ def _format() -> formats.Turns:
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"`chat.{what}` got {type(value).__name__}; it takes a str")
+        raise TypeError(f"`chat.{what}` got {naming.kind(value)}; it takes a str")
     check_text(value)
     return value
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferlet import naming
 from inferlet.channel import Channel
 from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import cells
@@ -109,15 +110,17 @@ class ForwardPass:
     def state(self, working_sets: Sequence[WorkingSet], geometry: StateGeometry) -> None:
         """One working set a lane. Legal after the first submit too, for later submits."""
         if not isinstance(geometry, StateGeometry):
-            raise TypeError(f"`state` got {geometry!r:.80} as geometry: `StateGeometry.folding()`")
+            got = naming.shown(geometry)
+            raise TypeError(f"`state` got {got} as geometry: `StateGeometry.folding()`")
         if isinstance(working_sets, WorkingSet):
             raise TypeError("`state` takes a list of working sets: write `[ws]`")
         if not isinstance(working_sets, Iterable):
-            raise TypeError(f"`state` got {working_sets!r:.80}; it takes a list of working sets")
+            got = naming.shown(working_sets)
+            raise TypeError(f"`state` got {got}; it takes a list of working sets")
         working_sets = list(working_sets)
         for working_set in working_sets:
             if not isinstance(working_set, WorkingSet):
-                raise TypeError(f"`state` got {working_set!r:.80}; it takes WorkingSets")
+                raise TypeError(f"`state` got {naming.shown(working_set)}; it takes WorkingSets")
         if self._bound is None:
             self._bind_once("state", self._geometry)
         else:
@@ -216,11 +219,12 @@ def _numbers(values: Sequence[int] | Channel, what: str) -> Numbers:
 
 def _stage(f: object, what: str) -> Callable[[], Any]:
     if not callable(f):
-        raise TypeError(f"`{what}` got {f!r:.80}; it takes a function without arguments")
+        raise TypeError(f"`{what}` got {naming.shown(f)}; it takes a function without arguments")
     if inspect.iscoroutinefunction(f) or inspect.isgeneratorfunction(f):
         raise TypeError(
             with_hint(
-                f"`{what}` got {f!r:.80}, which is async or yields: a stage is a plain function",
+                f"`{what}` got {naming.shown(f)}, which is async or yields: a stage is a plain "
+                "function",
                 "write `def`; it is recorded once and waits for nothing",
             )
         )

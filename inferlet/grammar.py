@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from inferlet import chat
+from inferlet import chat, naming
 from inferlet.errors import GrammarError
 from inferlet.grammars import compile as compiler
 from inferlet.grammars import engine
@@ -64,7 +64,7 @@ class Grammar:
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"`Grammar.{what}` got {type(value).__name__}; it takes a str")
+        raise TypeError(f"`Grammar.{what}` got {naming.kind(value)}; it takes a str")
     return value
 
 
@@ -97,7 +97,7 @@ class Matcher:
 
     def __init__(self, grammar: Grammar) -> None:
         if not isinstance(grammar, Grammar):
-            raise TypeError(f"`Matcher` got {type(grammar).__name__}; it takes a Grammar")
+            raise TypeError(f"`Matcher` got {naming.kind(grammar)}; it takes a Grammar")
         runtime = handles.current()
         self._grammar = grammar
         self._words = -(-runtime.model.output_vocab_size // 32)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from inferlet import naming
 from inferlet.runtime import handles
 from inferlet.runtime.cells import integers
 
@@ -15,7 +16,7 @@ __all__ = [
 def encode(text: str) -> list[int]:
     """Token ids of `text`, no BOS or EOS added. Special tokens' spellings become those tokens."""
     if not isinstance(text, str):
-        raise TypeError(f"`model.encode` got {type(text).__name__}; it takes a str")
+        raise TypeError(f"`model.encode` got {naming.kind(text)}; it takes a str")
     return handles.current().vocabulary.encode(text)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from inferlet import naming
 from inferlet.errors import with_hint
 from inferlet.runtime import handles, json_text
 from ipc import messages as m
@@ -18,13 +19,14 @@ def send(message: Any) -> None:
 
 
 def send_to(process: str, message: Any) -> None:
-    """Puts `message` into the inbox of the process with that id. Waits for the hub's short answer.
+    """Puts `message` into the inbox of the process with that id. Blocks until the
+    hub's short answer has come; it is not awaited.
 
     LookupError: no live process has that id. PermissionError: it is another client's.
     BufferError: its inbox is full.
     """
     if not isinstance(process, str):
-        raise TypeError(f"`session.send_to` got {type(process).__name__} as a process's id")
+        raise TypeError(f"`session.send_to` got {naming.kind(process)} as a process's id")
     is_json, text = _as_message(message)
     if not _is_unicode(process):  # no id is like that
         raise LookupError(f"no message was sent to {process!r}: no live process has that id")
@@ -41,10 +43,20 @@ _REFUSALS = {
 }
 
 
+class _NoFile(KeyError):
+    """A KeyError that shows its words, where KeyError itself shows their repr."""
+
+    __str__ = Exception.__str__
+
+
+_NoFile.__name__ = _NoFile.__qualname__ = "KeyError"
+_NoFile.__module__ = "builtins"
+
+
 def send_file(data: bytes | bytearray | memoryview) -> None:
     """One `file` event at the client with the bytes. At most 256 MiB."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"`session.send_file` got {type(data).__name__}; it takes bytes")
+        raise TypeError(f"`session.send_file` got {naming.kind(data)}; it takes bytes")
     view = memoryview(data)
     view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
     if len(view) > m.MAX_FILE:
@@ -53,7 +65,9 @@ def send_file(data: bytes | bytearray | memoryview) -> None:
 
 
 async def receive() -> Any:
-    """The oldest message of the inbox; waits for one. EOFError once the client has closed its end
+    """The oldest message of the inbox; waits for one. Text is a str, and JSON its value: a line
+    typed at `pie run` or `pie attach` is text even if it looks like JSON; `pie send` sends as JSON
+    what begins with `{` or `[`. EOFError once the client has closed its end
     and the inbox is empty."""
     return await handles.current().conversation.receive()
 
@@ -67,11 +81,16 @@ async def receive_file() -> bytes:
 def file(name: str) -> bytes:
     """Content attached at launch with `--file name=path`."""
     if not isinstance(name, str):
-        raise TypeError(f"`session.file` got {name!r:.80}; it takes a name, a str")
+        raise TypeError(f"`session.file` got {naming.shown(name)}; it takes a name, a str")
     files = handles.current().conversation.files
     if name not in files:
         attached = ", ".join(sorted(files)) or "none"
-        raise KeyError(f"no file `{name}` is attached (attached: {attached})")
+        raise _NoFile(
+            with_hint(
+                f"no file `{name}` is attached (attached: {attached})",
+                f"launch with `--file {name}=PATH`",
+            )
+        )
     return files[name]
 
 
@@ -89,7 +108,7 @@ def _as_message(message: Any) -> tuple[bool, str]:
     except (TypeError, ValueError) as error:
         what = f"no message was sent: JSON cannot hold it: {error}"
         hint = "send text, or dicts, lists, numbers, numpy values and None"
-        raise type(error)(with_hint(what, hint)) from None
+        raise type(error)(with_hint(what, json_text.repair(error, hint))) from None
 
 
 def _as_json(value: Any) -> Any:

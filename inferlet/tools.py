@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferlet import formats, grammar
+from inferlet import formats, grammar, naming
 from inferlet.errors import GrammarError, InferletError, with_hint
 from inferlet.formats import calls, thinking
 from inferlet.formats.calls import Call, language
@@ -51,14 +51,14 @@ def equip(specs: Specs) -> list[int]:
 def answer(name: str, value: Any) -> list[int]:
     """One complete turn that carries a tool's result."""
     if not isinstance(name, str):
-        raise TypeError(f"`tools.answer` got a name of type {type(name).__name__}; it takes a str")
+        raise TypeError(f"`tools.answer` got a name of type {naming.kind(name)}; it takes a str")
     if not isinstance(value, str):
         try:
             json_text.dumps(value, "the value")
         except (TypeError, ValueError) as error:
             what = f"`tools.answer` for {name!r} got what JSON cannot hold: {error}"
             hint = "give text, dicts, lists, numbers and None; of a numpy value its `.tolist()`"
-            raise type(error)(with_hint(what, hint)) from None
+            raise type(error)(with_hint(what, json_text.repair(error, hint))) from None
         value = json.dumps(value, ensure_ascii=False)
     return _toolbox().answer(_unicode(name, "name"), _unicode(value, "value"))
 
@@ -116,7 +116,7 @@ def _functions(specs: Specs) -> list[dict[str, Any]]:
     if isinstance(specs, str | Mapping):
         raise TypeError("`specs` is one schema; it takes a sequence of them")
     if not isinstance(specs, Iterable):
-        raise TypeError(f"`specs` is {specs!r:.80}; it takes a sequence of schemas")
+        raise TypeError(f"`specs` is {naming.shown(specs)}; it takes a sequence of schemas")
     found: dict[str, dict[str, Any]] = {}
     for index, item in enumerate(specs):
         function = _function(index, item)

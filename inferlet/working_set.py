@@ -5,6 +5,7 @@ Counts the frozen slots: at once where the host knows them, else when the fire h
 
 from typing import TYPE_CHECKING
 
+from inferlet import naming
 from inferlet.errors import InferletError, OutOfMemory, PipelineClosed, TraceError, with_hint
 from inferlet.eta.trace import current_stage
 from inferlet.runtime import cells, handles
@@ -44,7 +45,7 @@ class WorkingSet:
             what = f"`fork` is called inside a stage\n  at {at(user_line())}"
             raise TraceError(with_hint(what, "fork on the host"))
         if not isinstance(pipe, Pipeline):
-            raise TypeError(f"`fork` got {pipe!r:.80}; it takes a Pipeline")
+            raise TypeError(f"`fork` got {naming.shown(pipe)}; it takes a Pipeline")
         pipeline = pipe._state
         pipeline.check_open("fork", PipelineClosed)
         self._check_free(pipeline)

@@ -4,6 +4,7 @@ import builtins
 from dataclasses import dataclass
 from typing import Any
 
+from inferlet import naming
 from inferlet.dtypes import DType
 from inferlet.eta import literals
 from inferlet.eta.tensor import Tensor
@@ -69,7 +70,7 @@ def pivot_threshold(x: Any, pred: Predicate) -> Tensor:
     """`pred` is one of `cummass_le(p)`, `rank_le(k)`, `prob_ge(t)`."""
     if not isinstance(pred, Predicate):
         fail(
-            f"`pivot_threshold` got a {type(pred).__name__} for `pred`",
+            f"`pivot_threshold` got a {naming.kind(pred)} for `pred`",
             "write `cummass_le(p)`, `rank_le(k)` or `prob_ge(t)`",
         )
     return record(pred.name, x, pred.value)

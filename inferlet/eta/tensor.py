@@ -4,6 +4,7 @@ errors that tell a tensor from a number. Holds no data.
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from inferlet.errors import with_hint
 from ipc.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -41,6 +42,36 @@ class Tensor:
 
         file, line = self.stage.line_of(self)
         fail(f"{what} (made at {file}:{line})", hint)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        from inferlet.eta.hints import attribute_hint
+
+        words = f"a traced tensor has no attribute `{name}`"
+        hint = "" if name.startswith("__") else attribute_hint(name)
+        raise AttributeError(with_hint(words, hint), name=name, obj=self)
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        self._refuse(
+            "a traced tensor cannot be changed", "write `scatter_set(t, i, x)` for `t[i] = x`"
+        )
+
+    def __pow__(self, other: Any) -> NoReturn:
+        self._refuse(
+            "a traced tensor has no `**`",
+            "write `x * x` for a square, and `exp(y * log(x))` for `x ** y`",
+        )
+
+    __rpow__ = __pow__
+
+    def __matmul__(self, other: Any) -> NoReturn:
+        self._refuse("a traced tensor has no `@`", "write `matmul(a, b)`")
+
+    __rmatmul__ = __matmul__
+
+    def __xor__(self, other: Any) -> NoReturn:
+        self._refuse("a traced tensor has no `^`", "write `ne(a, b)`")
+
+    __rxor__ = __xor__
 
     def __bool__(self) -> NoReturn:  # noqa: PLE0304
         self._refuse(

@@ -147,9 +147,9 @@ class Stage:
         self._own(value, f"put on {channel_name(channel)}")
         if value.dtype != channel.dtype:
             fail(
-                f"a {value.dtype.label} tensor is put on {channel_name(channel)}, "
+                f"{value.dtype.with_article} tensor is put on {channel_name(channel)}, "
                 f"which holds {channel.dtype.label}",
-                cast_hint(channel.dtype),
+                cast_hint(channel.dtype, value.dtype),
             )
         self._check_leaves(value, f"is put on {channel_name(channel)}")
         target = TensorType(channel.dtype, tuple(channel.shape))
@@ -167,7 +167,7 @@ class Stage:
     def _check_leaves(self, value: Tensor, how: str, at: Line | None = None) -> None:
         """Halves are only read: no stage makes them."""
         if value.dtype in fit.HALVES:
-            fail(f"a {value.dtype.label} tensor {how}", "write `cast(x, dtype.f32)` first", at)
+            fail(f"{value.dtype.with_article} tensor {how}", "write `cast(x, dtype.f32)` first", at)
 
     def _slot(self, channel: Any) -> int:
         slot = self._slots.setdefault(id(channel), len(self._channels))
@@ -226,7 +226,8 @@ class Stage:
     def _literal(self, value: Any, dtype: DType, what: str) -> Tensor:
         if dtype in fit.HALVES:
             fail(
-                f"{what}: a number meets a {dtype.label} tensor", "write `cast(x, dtype.f32)` first"
+                f"{what}: a number meets {dtype.with_article} tensor",
+                "write `cast(x, dtype.f32)` first",
             )
         try:
             return self.constant(literals.scalar(value, dtype), dtype)

@@ -16,6 +16,7 @@ from typing import Any
 
 from inferlet.errors import InferletError, with_hint
 from inferlet.runtime import json_text, source
+from inferlet.runtime.advice import advice
 from inferlet.runtime.failures import limit_of
 from inferlet.runtime.suggestions import suggestion
 from ipc import messages as m
@@ -27,6 +28,8 @@ _HINT = "an inferlet imports the standard library, numpy, inferlet, and the modu
 _MACHINERY = {
     "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__,
 }  # fmt: skip
+_SCALARS = (str, int, float, bool)  # which an input is not
+_SCALAR_NAMES = tuple(kind.__name__ for kind in _SCALARS)
 MAX_MEMBERS = 10  # errors of a group that are named
 
 
@@ -36,6 +39,7 @@ class App:
     def __init__(self, launch: m.Launch) -> None:
         self._launch = launch
         self._finder = ModuleFinder(launch.modules, launch.app)
+        self._input_name = ""  # what `main` calls it
         self.filenames = {launch.app, *self._finder.filenames.values()}
 
     async def run(self) -> m.Returned | m.Raised:
@@ -54,7 +58,8 @@ class App:
         """The terminal message for an error, with the user's own frames."""
         message = _text_of(error)
         if "hint: " not in message:
-            message = with_hint(message, suggestion(error))
+            hint = suggestion(error) or advice(error, message, self.filenames, self._input_name)
+            message = with_hint(message, hint)
         if isinstance(error, BaseExceptionGroup):
             message = "\n".join([message, *self._members(error)])
         trace = source.own_frames(error, self.filenames)
@@ -90,6 +95,8 @@ class App:
     def _arguments(self, main: Callable[..., Any]) -> tuple[Any, ...]:
         """The input, unless `main` takes nothing."""
         if _takes_one(main):
+            self._input_name = main.__code__.co_varnames[0]
+            self._check_input(main)
             return (json.loads(self._launch.input),)
         try:
             parameters = inspect.signature(main).parameters.values()
@@ -103,6 +110,19 @@ class App:
             hint = "write `async def main(input: dict) -> dict:`, and take the values from `input`"
             raise TypeError(with_hint(what, hint))
         return (json.loads(self._launch.input),) if takes else ()
+
+
+    def _check_input(self, main: FunctionType) -> None:
+        """TypeError for a `main` whose argument is something else than the whole input."""
+        name, default = self._input_name, (main.__defaults__ or (None,))[0]
+        annotation = main.__annotations__.get(name)
+        if isinstance(default, _SCALARS) or annotation in (*_SCALARS, *_SCALAR_NAMES):
+            what = f"`main` in `{self._launch.app}` gets one argument, the whole input: a dict"
+            value = f"{name} = input[{name!r}]"
+            if isinstance(default, _SCALARS):
+                value = f"{name} = input.get({name!r}, {default!r})"
+            hint = f"write `async def main(input: dict) -> dict:`, and in it `{value}`"
+            raise TypeError(with_hint(what, hint))
 
 
 class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -185,7 +205,7 @@ def to_json(value: Any) -> str:
     except (TypeError, ValueError) as error:
         what = f"`main` returned what JSON cannot hold: {error}"
         hint = "return dicts, lists, strings, numbers and None; of a numpy value its `.tolist()`"
-        raise type(error)(with_hint(what, hint)) from None
+        raise type(error)(with_hint(what, json_text.repair(error, hint))) from None
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

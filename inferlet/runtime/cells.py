@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from inferlet import naming
 from inferlet.errors import with_hint
 from ipc.types import DType, TensorType
 
@@ -30,7 +31,7 @@ def integer(value: Any, what: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{what} is {value!r}; it takes an int") from None
+        raise TypeError(f"{what} is {naming.shown(value)}; it takes an int") from None
 
 
 def integers(values: Any, what: str) -> list[int]:
@@ -40,14 +41,14 @@ def integers(values: Any, what: str) -> list[int]:
             raise TypeError(f"{what} is a {values.ndim}-D {values.dtype} array; 1-D integers fit")
         return values.tolist()
     if isinstance(values, (str, bytes)):
-        raise TypeError(f"{what} is {type(values).__name__}; it takes a sequence of ints")
+        raise TypeError(f"{what} is {naming.kind(values)}; it takes a sequence of ints")
     try:
         taken = list(values)
         if any(value is True or value is False for value in taken):
             raise TypeError
         return list(map(operator.index, taken))
     except TypeError:
-        raise TypeError(f"{what} is {values!r:.80}; it takes a sequence of ints") from None
+        raise TypeError(f"{what} is {naming.shown(values)}; it takes a sequence of ints") from None
 
 
 def bools(values: Any, what: str) -> np.ndarray:
@@ -113,9 +114,11 @@ def _array(values: Any, what: str) -> np.ndarray:
         return array
     if array.dtype == object and all(isinstance(v, int) for v in array.flat):
         return array  # ints that no numpy integer holds: refused by range, not by type
+    if said := naming.forgotten(values):
+        raise TypeError(f"{what} are {said}; numbers or bools fit")
     raise TypeError(
         with_hint(
-            f"{what} are {type(values).__name__} of {array.dtype}; numbers or bools fit",
+            f"{what} are {naming.kind(values)} of {array.dtype}; numbers or bools fit",
             "give a number, nested lists of numbers, or a numpy array",
         )
     )

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+NOT_AWAITED = ", which was not awaited"
 Convert = Callable[[Any], Any]
 
 
@@ -18,6 +19,11 @@ def dumps(value: Any, name: str, convert: Convert | None = None) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(_where(value, name, convert) or str(error)) from None
+
+
+def repair(error: Exception, usual: str) -> str:
+    """The hint for an error of `dumps`; `usual`: for what is no JSON value."""
+    return "write `await` before it" if str(error).endswith(NOT_AWAITED) else usual
 
 
 def _where(value: Any, name: str, convert: Convert | None) -> str:
@@ -54,5 +60,5 @@ def _culprit(value: Any, path: str, seen: frozenset[int], convert: Convert | Non
             pass  # it is the culprit
     if inspect.iscoroutine(value):
         value.close()  # else Python warns of it too, at a line of ours
-    not_awaited = ", which was not awaited" if inspect.isawaitable(value) else ""
+    not_awaited = NOT_AWAITED if inspect.isawaitable(value) else ""
     return f"{type(value).__name__} at {path}{not_awaited}"

@@ -75,6 +75,7 @@ def _num_rows(fwd: ForwardPass) -> int:
         num_rows = len(tokens)
         check_tokens(tokens, fwd._label)
     if num_rows > limit:
+        _check_context(fwd, num_rows)
         raise InferletError(
             with_hint(
                 f"{fwd._label} embeds {num_rows} rows; one pass takes at most {limit}",
@@ -82,6 +83,25 @@ def _num_rows(fwd: ForwardPass) -> int:
             )
         )
     return num_rows
+
+
+def _check_context(fwd: ForwardPass, num_rows: int) -> None:
+    """Of a pass with too many rows, since to cut it would be of no use beyond the context."""
+    end = handles.current().model.context_length
+    if fwd._geometry._is_explicit or fwd._indptr is not None or len(fwd._working_sets) != 1:
+        return
+    first = fwd._working_sets[0].folded()
+    if isinstance(fwd._tokens, list):
+        num_rows -= sum(token < 0 for token in fwd._tokens)
+    if first + num_rows > end:
+        raise InferletError(
+            with_hint(
+                f"{fwd._label} reaches position {first + num_rows - 1}; the model's context ends "
+                f"at {end - 1}",
+                "shorten the prompt: at most `model.context_length()` tokens, in as many passes as "
+                f"it takes (one takes {handles.current().engine.max_embed_length} rows)",
+            )
+        )
 
 
 def check_tokens(tokens: list[int], label: str) -> None:

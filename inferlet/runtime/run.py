@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferlet.channel import Channel
-from inferlet.errors import InferletError
+from inferlet.errors import InferletError, with_hint
 from inferlet.runtime.binding import BoundPass
 from inferlet.runtime.failures import fire_failure
 from inferlet.runtime.fires import (
@@ -32,6 +32,7 @@ from ipc import messages as m
 from ipc.errors import Failure
 
 if TYPE_CHECKING:
+    from inferlet.eta.trace import Traced
     from inferlet.forward import ForwardPass
 
 OnToken = Callable[..., Any]
@@ -268,6 +269,34 @@ class Run:
                 event,
                 [(c, c._owe() if c is channel else cell) for c, cell in arrived],
             )
+
+
+def check_arguments(on_token: OnToken, epilogue: "Traced | None") -> None:
+    """TypeError for a function that cannot be called with a result, before anything fires."""
+    try:
+        signature = inspect.signature(on_token)
+    except (TypeError, ValueError):  # some builtins
+        return
+    returns_value = epilogue is not None and epilogue.returns_value
+    values = (None,) if returns_value and accepts_argument(on_token) else ()
+    try:
+        signature.bind(*values)
+    except TypeError as error:
+        what = f"`run_ahead` cannot call `on_token`: {error}"
+        raise TypeError(with_hint(what, _argument_hint(signature, epilogue))) from None
+
+
+def _argument_hint(signature: inspect.Signature, epilogue: "Traced | None") -> str:
+    required = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    if epilogue is None or not epilogue.returns_value:
+        return "the epilogue returns nothing, so `on_token` gets no argument: write `return`"
+    parts = epilogue.structure
+    if isinstance(parts, tuple) and parts[0] in ("tuple", "list"):
+        return (
+            "the whole result is one argument: write `def on_token(result):` and in it "
+            f"`{', '.join(required)} = result`"
+        )
+    return "the whole result is one argument: write `def on_token(result):`"
 
 
 def accepts_argument(function: OnToken) -> bool:

@@ -70,10 +70,10 @@ def collect() -> None:
     if asyncio.all_tasks() - {asyncio.current_task()}:
         return  # a task that has not begun keeps its own
     for each in gc.get_objects():
-        if isinstance(each, CoroutineType) and each.cr_origin:
-            if inspect.getcoroutinestate(each) == inspect.CORO_CREATED:
-                warnings._warn_unawaited_coroutine(each)
-                each.close()
+        is_traced = isinstance(each, CoroutineType) and each.cr_origin
+        if is_traced and inspect.getcoroutinestate(each) == inspect.CORO_CREATED:
+            warnings._warn_unawaited_coroutine(each)
+            each.close()
 
 
 def _about(coroutine: CoroutineType, filenames: Collection[str]) -> Forgotten:

@@ -343,3 +343,40 @@ def test_the_place_of_a_syntax_error_is_said_once(app):
     fault = trace_app(path, {}, {}).fault
     assert (fault["file"], fault["line"]) == (path, 2)
     assert "line" not in fault["message"] and "app.py" not in fault["message"]
+
+
+HAS_NOT = {
+    "an inferlet opens no files: read what `--file NAME=PATH` attached": [
+        "open('/etc/passwd')", "open('x.txt', 'w')", "os.listdir('/')", "os.mkdir('/tmp/x')",
+        "pathlib.Path('a').read_text()", "tempfile.TemporaryFile()",
+    ],
+    "an inferlet has no network": [
+        "socket.socket()", "socket.create_connection(('1.1.1.1', 80))",
+        "urllib.request.urlopen('http://example.com')", "await asyncio.open_connection('a.b', 80)",
+        "await asyncio.open_connection('1.1.1.1', 80)",
+    ],
+    "an inferlet has no threads: use tasks": [
+        "threading.Thread(target=print).start()", "await asyncio.to_thread(print)",
+        "concurrent.futures.ThreadPoolExecutor().submit(print)",
+    ],
+    "an inferlet starts no programs": [
+        "subprocess.run(['ls'])", "os.fork()", "multiprocessing.Process(target=print).start()",
+        "multiprocessing.Pool(2)", "await asyncio.create_subprocess_exec('ls')",
+    ],
+    "": ["raise OSError('of the app')", "raise FileNotFoundError(2, 'no', 'x')", "raise RuntimeError",
+         "raise ConnectionError"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", [line for lines in HAS_NOT.values() for line in lines])
+def test_what_the_sandbox_has_not_gets_what_there_is_instead(app, line):
+    source = f"""
+import asyncio, concurrent.futures, multiprocessing, os, pathlib, socket, subprocess, tempfile
+import threading, urllib.request
+async def main(input):
+    {line}
+"""
+    fault = trace_app(app(source), {}, {}).error
+    wanted = next(hint for hint, lines in HAS_NOT.items() if line in lines)
+    assert fault["line"] == 5 and wanted in fault["message"].partition("hint: ")[2], fault
+    assert bool(wanted) == ("hint: " in fault["message"])

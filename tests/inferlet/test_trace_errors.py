@@ -5,7 +5,7 @@ import pytest
 
 from inferlet import eta
 from inferlet.errors import TraceError
-from inferlet.eta import dtype, intrinsics
+from inferlet.eta import dtype, hints, intrinsics
 from inferlet.eta.trace import current_stage, trace
 from ipc.types import DType
 from tests.eta_support import FakeChannel, traced
@@ -18,6 +18,17 @@ U = FakeChannel(DType.u32, (4,), "words")
 B = FakeChannel(DType.bool_, (4,), "flags")
 H = FakeChannel(DType.f16, (4,), "halves")
 ONE = FakeChannel(DType.f32, (1,), "one")
+
+
+
+class Forgotten:
+    """As the results of an epilogue are."""
+
+    def __await__(self):
+        yield
+
+
+FORGOTTEN = Forgotten()
 
 # stage -> pieces of the message
 MISUSES = {
@@ -81,6 +92,35 @@ MISUSES = {
     ),
     "put that can be repaired": (lambda: current_stage().put(F, ONE.read()), ["broadcast(x, [4])"]),
     "result of another kind": (lambda: {1: object()}, ["the result got a value of type object", "a stage returns"]),
+    "ints on a float channel": (
+        lambda: current_stage().put(F, I.read()),
+        ["an i32 tensor is put on", "make it with `dtype.i32`, or write `cast(x, dtype.f32)`"],
+    ),
+    "floats on an int channel": (
+        lambda: current_stage().put(I, F.read()),
+        ["an f32 tensor is put on", "make it with `dtype.f32`, or write `cast(x, dtype.i32)`"],
+    ),
+    "pair of tensors": (
+        lambda: current_stage().put(F, eta.top_k(F.read(), 4)),
+        ["got a tuple of 2 tensors where it takes one", "`values, indices = top_k(x, k)`"],
+    ),
+    "pair as an operand": (
+        lambda: eta.exp(eta.top_k(F.read(), 4)),
+        ["`exp` got a tuple of 2 tensors", "take one of them"],
+    ),
+    "list of tensors": (
+        lambda: current_stage().put(F, [F.read()]),
+        ["got a list of 1 tensor where it takes one", "take one of them"],
+    ),
+    "result as an operand": (
+        lambda: eta.exp(FORGOTTEN),
+        ["`exp` got a result that was not awaited", "await it on the host"],
+    ),
+    "power": (lambda: F.read() ** 2, ["has no `**`", "`x * x`"]),
+    "power of a number": (lambda: 2 ** F.read(), ["has no `**`", "exp(y * log(x))"]),
+    "at": (lambda: M.read() @ M.read(), ["has no `@`", "`matmul(a, b)`"]),
+    "xor": (lambda: B.read() ^ B.read(), ["has no `^`", "`ne(a, b)`"]),
+    "change": (lambda: F.read().__setitem__(0, 1), ["cannot be changed", "scatter_set(t, i, x)"]),
     "lane": (lambda: intrinsics.output(F.read(), "logits"), ["`lane`", "static"]),
 }
 
@@ -94,6 +134,29 @@ def test_a_misuse_names_the_line_and_the_repair(name):
     assert [piece for piece in pieces if piece not in text] == []
     line = stage.__code__.co_firstlineno
     assert any(f"at {__file__}:{line + more}, in the epilogue of pass 3" in text for more in (0, 1))
+
+
+ATTRIBUTES = {
+    "softmax": "`softmax(x)`", "argmax": "`reduce_argmax(x)`", "T": "`transpose(x)`",
+    "astype": "`cast(x, dtype.f32)`", "item": "return it from the stage",
+    "soft_max": "did you mean `softmax`?", "shap": "did you mean `shape`?",
+    "qqqq": "operations are functions",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_that_tensors_have_not_is_an_error_with_the_function_instead(name):
+    with pytest.raises(AttributeError) as error:
+        traced(lambda: getattr(F.read(), name))
+    assert f"a traced tensor has no attribute `{name}`\n\nhint: " in str(error.value)
+    assert ATTRIBUTES[name] in str(error.value)
+    assert traced(lambda: eta.exp(F.read() if not hasattr(F.read(), name) else None))
+
+
+def test_names_of_functions_that_hints_give_exist():
+    for text in hints._ELSEWHERE.values():
+        name = text.partition("(")[0]
+        assert name == text or name in (*eta.__all__, "len"), text
 
 
 @pytest.mark.parametrize("use", [lambda: eta.exp(1.0), lambda: eta.iota(2)])

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
+from inferlet import naming
 from inferlet.errors import GrammarError
 from inferlet.grammars.schema import keywords
 
@@ -50,7 +51,7 @@ def canonical(schema: str | bytes | dict | bool) -> str:
         return schema if isinstance(schema, str) else schema.decode("utf-8", "replace")
     if not isinstance(schema, dict | bool):
         raise TypeError(
-            f"`Grammar.from_json_schema` got {type(schema).__name__}; it takes JSON text, a dict "
+            f"`Grammar.from_json_schema` got {naming.kind(schema)}; it takes JSON text, a dict "
             "or a bool"
         )
     try:
