@@ -50,7 +50,9 @@ def test_a_file_comes_where_the_client_wants_it(talk: Talk):
     assert Path(stored.path).read_bytes() == DATA
 
 
-@pytest.mark.parametrize("process", ["../p", "a/b", "/p", "", ".", "..", "p\0", "p\n", "é", "x" * 300])
+@pytest.mark.parametrize(
+    "process", ["../p", "a/b", "/p", "", ".", "..", "p\0", "p\n", "é", "x" * 300]
+)
 def test_what_is_no_process_stores_nothing(talk: Talk, process):
     (stored,) = talk.stored(process)
     assert stored.error and not talk.asked and talk.found() == []

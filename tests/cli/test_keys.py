@@ -113,7 +113,7 @@ def test_whoever_looks_while_a_key_is_made_sees_it_whole_or_not_at_all(home, mon
     def watched(file, mode="r", **options):
         if isinstance(file, int) and mode == "w":
             return Watched(io.FileIO(file, "w"), **options)
-        return io.open(file, mode, **options)
+        return open(file, mode, **options)
 
     monkeypatch.setattr(keys, "open", watched, raising=False)
     key, _ = keys.new("laptop")
@@ -130,7 +130,10 @@ def test_a_key_that_a_full_disk_cuts_off_is_none(home, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(
-        keys, "open", lambda file, *_, **options: Full(io.FileIO(file, "w"), **options), raising=False
+        keys,
+        "open",
+        lambda file, *_, **options: Full(io.FileIO(file, "w"), **options),
+        raising=False,
     )
     with pytest.raises(UsageError, match="No space left"):
         keys.new("laptop")
@@ -236,7 +239,9 @@ def found(*hosts):
     return listening, port, rows
 
 
-@pytest.mark.parametrize("hosts", [("127.0.0.1",), ("::1", "127.0.0.1"), ("127.0.0.2", "127.0.0.1")])
+@pytest.mark.parametrize(
+    "hosts", [("127.0.0.1",), ("::1", "127.0.0.1"), ("127.0.0.2", "127.0.0.1")]
+)
 def test_of_a_hosts_addresses_one_that_answers_is_taken(monkeypatch, hosts):
     listening, port, rows = found(*hosts)
     with listening:
