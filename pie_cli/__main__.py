@@ -113,7 +113,14 @@ def _run(arguments: list[str]) -> int:
     from pie_cli.run import run
     from pie_cli.run_options import parse
 
-    return run(parse(arguments))
+    try:
+        return run(parse(arguments))
+    except KeyboardInterrupt as error:
+        from pie_cli.output import Interrupted, end_interrupted_line
+
+        if not isinstance(error, Interrupted):  # for the other verbs, typer does it
+            end_interrupted_line()
+        raise
 
 
 def _any_verb(arguments: list[str]) -> int:

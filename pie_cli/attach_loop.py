@@ -5,7 +5,7 @@ import sys
 from ipc import client as c
 from pie_cli.connection import Connection
 from pie_cli.output import note
-from pie_cli.run_loop import Copy, RunLoop
+from pie_cli.run_loop import INTERRUPTED, Copy, RunLoop
 from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines
 
@@ -31,7 +31,7 @@ class AttachLoop(RunLoop):
     def _interrupt(self) -> None:
         self._screen.interrupted()
         self._leave()
-        raise KeyboardInterrupt
+        self._end(self._copies[0], INTERRUPTED)
 
     def _end_of_stdin(self, processes: list[str]) -> None:
         """The process has other clients: its inbox stays open. Ctrl-D on a terminal leaves."""

@@ -21,6 +21,16 @@ def note(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, where the line that it left open on a terminal was ended already."""
+
+
+def end_interrupted_line() -> None:
+    """After Ctrl-C: a terminal has shown `^C`, and leaves the cursor behind it."""
+    if sys.stderr.isatty():
+        note("")
+
+
 def is_animated(stream: TextIO) -> bool:
     """Whether lines of the stream may be redrawn."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

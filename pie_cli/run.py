@@ -138,11 +138,17 @@ def follow(options: Namespace, runs: "list[c.Run]", stdin: "StdinLines | None") 
 def connect(options: Namespace, screen: "Screen") -> "Connection":
     """A connection to the engine that the options ask for, which is started if need be."""
     from pie_cli import config, remote
-    from pie_cli.output import note
+    from pie_cli.output import Interrupted, note
     from pie_cli.starting import find_anywhere
 
     keep_alive = config.value("engine.keep_alive", options.keep_alive)
-    return find_anywhere(
-        config.setting("run.model", options.model), keep_alive, screen.starting, options.client,
-        remote.chosen(options.engine, options.key), note,
-    )  # fmt: skip
+    try:
+        return find_anywhere(
+            config.setting("run.model", options.model), keep_alive, screen.starting,
+            options.client, remote.chosen(options.engine, options.key), note,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        screen.interrupted()
+        screen.close()
+        note("interrupted: nothing was launched")
+        raise Interrupted from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from ipc import client as c
 from pie_cli import stopped
 from pie_cli.connection import LOOK_SECONDS, Connection, EngineLost
-from pie_cli.output import note
+from pie_cli.output import Interrupted, note
 from pie_cli.screen import Screen
 from pie_cli.stdin_lines import StdinLines
 
@@ -232,11 +232,11 @@ class RunLoop:
 
     def _interrupt(self) -> None:
         if self._interrupted_at is not None:
-            raise KeyboardInterrupt  # asked twice: do not wait
+            raise Interrupted  # asked twice: do not wait
         self._interrupted_at = time.monotonic()
         self._screen.interrupted()
         if self._kill() < sum(copy.exit is None for copy in self._copies):
-            raise KeyboardInterrupt  # those not launched yet end with this client
+            raise Interrupted  # those not launched yet end with this client
 
     def _kill(self) -> int:
         """End the processes; how many there are."""
@@ -251,7 +251,7 @@ class RunLoop:
         left = self._interrupted_at + INTERRUPT_SECONDS - time.monotonic()
         if left <= 0:
             note("the engine does not answer; the process ends with this command")
-            raise KeyboardInterrupt
+            raise Interrupted
         return left
 
 

@@ -1,13 +1,11 @@
 """`pie serve`: the engine in the foreground, until Ctrl-C."""
 
-import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from ipc import messages as m
     from ipc.types import Limits
     from pie_cli.addresses import Listener
     from pie_cli.settings import EngineFolder
@@ -55,7 +53,6 @@ def serve(
     Prints one line when it is ready.
     """
     import asyncio
-    from functools import partial
 
     from pie_cli import config, remote, settings
     from pie_cli.connection import EngineLost
@@ -64,6 +61,7 @@ def serve(
     from pie_cli.engine.options import HubOptions
     from pie_cli.engine.worker_process import WorkerOptions
     from pie_cli.models import resolve
+    from pie_cli.serve_front import Foreground
     from pie_cli.starting import chosen, enter_environment, prepare
 
     remote.refuse("`pie serve` runs an engine on this machine", only_flag=True)
@@ -86,7 +84,11 @@ def serve(
         folder.hub_address, folder.worker_address, log,
         tier, None, limits, metrics, listener,
     )  # fmt: skip
-    end = asyncio.run(serve_engine(options, folder, partial(print_ready, log, options.listener)))
+    front = Foreground(log, options.listener)
+    try:
+        end = asyncio.run(serve_engine(options, folder, front))
+    finally:
+        front.close()
     if end.failure:
         raise EngineLost(end.failure, end.hint, log)
     return 0
@@ -130,20 +132,3 @@ def engine_limits(texts: list[str]) -> "Limits":
     asked = parse_limits(texts)
     wanted = {key: getattr(asked, key) for key in asked.__struct_fields__}
     return Limits(**{key: value for key, value in wanted.items() if value is not None})
-
-
-def print_ready(log: str, listener: "Listener | None", ready: "m.Ready", sandbox: str) -> None:
-    """The one line that says the engine can be used, and warnings on stderr."""
-    listens = f"listens at {listener.address}, " if listener else ""
-    model, engine = ready.model, ready.engine
-    pages = f"{engine.num_pages:,} pages of {engine.page_size} tokens"
-    print(
-        f"ready: `{model.name}` on {engine.device} ({model.dtype}, {pages}), sandbox: {sandbox}, "
-        f"{listens}log: {log}",
-        flush=True,
-    )
-    if listener and listener.is_open:
-        warning = f"other machines reach {listener.address}: whoever has a key runs programs"
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
-    if sandbox.startswith("none"):
-        print("warning: inferlets run without a sandbox", file=sys.stderr, flush=True)

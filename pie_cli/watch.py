@@ -10,7 +10,7 @@ from pie_cli.app_source import module_files, read_app
 from pie_cli.changes import Changes
 from pie_cli.connection import Connection
 from pie_cli.failures import explain
-from pie_cli.output import note
+from pie_cli.output import end_interrupted_line, note
 from pie_cli.run import connect
 from pie_cli.run_loop import INTERRUPTED, Interrupts, RunLoop
 from pie_cli.screen import make_screen
@@ -76,6 +76,8 @@ class Watch:
                 told = True
                 select.select([self._changes.descriptor, interrupts.descriptor], [], [])
                 if interrupts.count:
+                    end_interrupted_line()
+                    note("the watch has ended")
                     return True
         note(f"{changed[0].name} has changed")
         return interrupts.count > 0

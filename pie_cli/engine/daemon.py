@@ -16,9 +16,9 @@ import msgspec
 
 from ipc.types import Limits
 from pie_cli import cards, settings
-from pie_cli.engine.hub import Hub, OnReady
+from pie_cli.engine.hub import Hub
 from pie_cli.engine.journal import Journal
-from pie_cli.engine.options import HubOptions
+from pie_cli.engine.options import Front, HubOptions
 from pie_cli.engine.parts import EngineEnd
 from pie_cli.engine.worker_process import WorkerOptions
 from pie_cli.sandbox import policy, scheduling
@@ -45,14 +45,14 @@ def take_lock(folder: settings.EngineFolder) -> int | None:
         time.sleep(0.02)
 
 
-async def serve(options: HubOptions, folder: settings.EngineFolder, ready: OnReady) -> EngineEnd:
+async def serve(options: HubOptions, folder: settings.EngineFolder, front: Front) -> EngineEnd:
     """Run the engine until it leaves. The caller holds the lock."""
     journal = Journal(options.log_path)
     scheduling.ask_for_slices(policy.HUB_SLICE, inherited=False)  # worker and zygote: their own
-    hub = Hub(options, journal, ready)
+    hub = Hub(options, journal, front)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, hub.stop)
+        loop.add_signal_handler(number, _leave, hub, front, number)
     cards.write(folder, options.worker.model, options.log_path)
     journal.info("engine", pid=os.getpid(), model=options.worker.model)
     try:
@@ -99,15 +99,16 @@ def main(arguments: list[str] | None = None) -> int:
         options.keep_alive, msgspec.json.decode(options.limits, type=Limits),
         options.metrics,
     )  # fmt: skip
-    end = asyncio.run(serve(hub_options, folder, _ignore))
+    end = asyncio.run(serve(hub_options, folder, Front()))
     if end.failure:
         print("; ".join(filter(None, [end.failure, end.hint])), flush=True)
         return FAILED
     return 0
 
 
-def _ignore(*_: object) -> None:
-    """Nobody watches a background engine's standard output."""
+def _leave(hub: Hub, front: Front, number: int) -> None:
+    front.signalled(number)
+    hub.stop()
 
 
 if __name__ == "__main__":

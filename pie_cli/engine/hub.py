@@ -23,7 +23,7 @@ from pie_cli.engine.journal import Journal
 from pie_cli.engine.launcher import Exit, Launched, Launcher, LaunchError
 from pie_cli.engine.limits import LimitRefused, lowered
 from pie_cli.engine.metrics import Counts, MetricsServer, text_of
-from pie_cli.engine.options import HubOptions
+from pie_cli.engine.options import Front, HubOptions
 from pie_cli.engine.parts import EngineEnd, PartOptions, Parts
 from pie_cli.engine.process import Process
 from pie_cli.engine.processes import Processes, is_name
@@ -40,14 +40,12 @@ LEAVE_SECONDS = 2.0  # in which clients whose processes have ended may leave
 MAX_PROCESSES = 2000  # that live at once; each has some megabytes of its own
 DESCRIPTORS_EACH = 4  # of the hub, at most: a process has two, and its client one
 
-OnReady = Callable[[m.Ready, str], None]  # with the sandbox's description
-
 
 class Hub:
     """Owner of clients, processes, the worker and the zygote. Made inside a running loop."""
 
-    def __init__(self, options: HubOptions, journal: Journal, on_ready: OnReady) -> None:
-        self._options, self._journal, self._on_ready = options, journal, on_ready
+    def __init__(self, options: HubOptions, journal: Journal, front: Front) -> None:
+        self._options, self._journal, self._front = options, journal, front
         self._loop = asyncio.get_running_loop()
         self.files_folder = options.files_folder or str(settings.home() / "files")
         self.end: asyncio.Future[EngineEnd] = self._loop.create_future()
@@ -304,6 +302,7 @@ class Hub:
     def on_progress(self, progress: c.Progress) -> None:
         """Told to all while the engine starts, and later to those whose launches wait for it."""
         self._progress = progress
+        self._front.progress(progress)
         if not self._was_ready:
             self.clients.broadcast(progress)
             return
@@ -311,7 +310,7 @@ class Hub:
             self.tell(client, progress)
 
     def on_ready(self) -> None:
-        self._on_ready(self._parts.ready, self._parts.sandbox)
+        self._front.ready(self._parts.ready, self._parts.sandbox)
 
     def on_up(self) -> None:
         self.on_progress(c.Progress(1.0, "ready"))

@@ -2,9 +2,24 @@
 
 from dataclasses import dataclass, field
 
+from ipc import client as c
+from ipc import messages as m
 from ipc.types import Limits
 from pie_cli.addresses import Listener
 from pie_cli.engine.worker_process import WorkerOptions
+
+
+class Front:
+    """Who watches an engine in its own process: nobody, in the background."""
+
+    def progress(self, progress: c.Progress) -> None:
+        """On the way to a worker that is ready, be it the first or a later one."""
+
+    def ready(self, ready: m.Ready, sandbox: str) -> None:
+        """It takes launches; with the sandbox's description."""
+
+    def signalled(self, number: int) -> None:
+        """A signal says that it is to leave."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from pie_cli import settings, starting
+from pie_cli import output, run, settings, starting
+from pie_cli.__main__ import command
 from pie_cli.stdin_lines import MAX_LINE
 from pie_cli.usage import UsageError
 from tests.cli.conftest import ROOT, SECONDS
@@ -112,3 +113,14 @@ def test_a_reader_that_leaves_ends_any_verb_alike(engine, words):
     )  # fmt: skip
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(("is_told", "written"), [(False, "\n"), (True, "")])
+def test_ctrl_c_before_the_launch_ends_the_line_unless_that_was_done(monkeypatch, capsys, is_told, written):
+    def interrupted(options):
+        raise output.Interrupted if is_told else KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", interrupted)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert command(["run", "app.py"]) == 130
+    assert capsys.readouterr().err == written

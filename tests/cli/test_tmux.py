@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import fault_worker
 from tests.cli.conftest import ROOT, Engine, wait_until
 
 PROMPT = "ready>"
@@ -227,5 +228,32 @@ def test_a_watched_app_is_launched_anew_when_it_is_saved(terminal, engine):
     terminal.wait_for("^waiting for a change; Ctrl-C ends$")
     app.write_text("def main(): return 'second'")
     terminal.wait_for('^"second"$')
+    terminal.wait_for("(?s)waiting for a change.*waiting for a change; Ctrl-C ends$")
     terminal.press("C-c")
-    terminal.wait_for(r"exit 130$")
+    screen = terminal.wait_for(r"exit 130$")
+    assert screen.partition('"second"')[2].splitlines()[2:4] == ["^C", "the watch has ended"]
+
+
+def test_an_attached_command_leaves_no_empty_line_at_ctrl_c(terminal, engine):
+    engine.pie("run", "--detach", "--name", "left", "tests/cli/programs/chatter.py")
+    terminal.type("pie attach left; echo exit $?")
+    terminal.wait_for("^say something$")
+    terminal.press("C-c")
+    terminal.wait_for(r"\^C\nleft `left`, which goes on; `pie kill left` ends it\nexit 130$")
+    engine.pie("kill", "left")
+
+
+def test_serve_shows_a_bar_while_it_loads_and_says_that_it_leaves(own_engine, tmp_path):
+    own_engine.extra["PIE_WORKER"] = "tests.cli.fault_worker"
+    hold = own_engine.home / fault_worker.HOLD
+    hold.touch()
+    folder = tmp_path / "terminal"
+    folder.mkdir()
+    with closing(Terminal(folder, own_engine.environment)) as terminal:
+        terminal.type("pie serve; echo exit $?")
+        terminal.wait_for(r"^loading weights \[")
+        hold.unlink()
+        screen = terminal.wait_for("^ready: `fake`")
+        assert "loading weights" not in screen
+        terminal.press("C-c")
+        terminal.wait_for(r"^\^C\nthe engine leaves, and ends its processes\nexit 0$")
