@@ -64,7 +64,11 @@ def chosen(model: config.Setting) -> Iterator[str | None]:
         if not (model.place and models and isinstance(error, models.StoreFailure)):
             raise
         words = f"{error} (the name comes from {model.place})"
-        raise models.StoreFailure(words, error.hint, error.exit_code) from None
+        undo = f"without {model.place} it is the store's default"
+        if model.source == "file":
+            undo = f"`pie config unset {model.key.name}` takes the store's default"
+        hint = f"{undo}; {error.hint}" if error.hint else undo
+        raise models.StoreFailure(words, hint, error.exit_code) from None
 
 
 def _start_once(

@@ -138,6 +138,9 @@ def test_a_refused_model_that_was_configured_comes_with_its_place(own_engine, ve
     place = f"`run.model` in `{own_engine.home}/config.toml`"
     assert done.returncode == 2 and "no model `absent` in the store" in done.stderr
     assert f"the name comes from {place}" in done.stderr
+    assert "hint: `pie config unset run.model` takes the store's default; `pie models" in done.stderr
     own_engine.extra["PIE_MODEL"] = "other"
-    assert "the name comes from `PIE_MODEL`" in own_engine.pie(*words).stderr
+    done = own_engine.pie(*words)
+    assert "the name comes from `PIE_MODEL`" in done.stderr
+    assert "hint: without `PIE_MODEL` it is the store's default; `pie models" in done.stderr
     assert "the name comes from" not in own_engine.pie(*words, "--model", "typed").stderr
