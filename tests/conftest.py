@@ -25,8 +25,13 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("explore", **UNTIMED)
 settings.register_profile("pie", **UNTIMED, derandomize=True, database=None)
 settings.load_profile("pie")
-# A shell starts what is in the background with these ignored; the programs of tests hear them.
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A shell starts what is in the background with these ignored, and `nohup` everything; the programs
+# of tests hear them.
+HANDLERS = {
+    signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}  # fmt: skip
+for number, handler in HANDLERS.items():
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)
 # Before any test imports a library that would ask the hub.
