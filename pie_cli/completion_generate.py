@@ -19,7 +19,7 @@ a source in `completion.py`, or the words themselves; "" takes anything, None is
 KINDS = {
     "ARGS…": "files",
     "APP.py": "files", "@FILE": "files", "NAME=PATH": "files", "FILE": "files", "PATH": "files",
-    "FILE.png": "files", "source": "files", "DIR": "folders", "ID": "processes",
+    "FILE.png": "files", "SOURCE": "files", "DIR": "folders", "ID": "processes",
     "ID…": "processes", "SETTING": "settings", "KEY=N,…": "limits",
 }  # fmt: skip
 #: Where a metavar says too little: (verb, parameter) -> kind.

