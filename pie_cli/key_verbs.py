@@ -34,7 +34,7 @@ def new(
     remote.only_here(_HERE)
     path = Path(output or f"{name}.key")
     if output != "-" and path.exists():
-        raise UsageError(f"`{path}` exists", "`-o FILE` names another")
+        raise UsageError(f"`{path}` exists", _what_is_there(path))
     _, text = keys.new(name)
     if output == "-":
         sys.stdout.write(text)
@@ -75,4 +75,22 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `pie key
     """Take a key back: its connections end at once."""
     remote.only_here(_HERE)
     keys.remove(name)
+    note(f"`{name}` may not connect any more: its file opens nothing any more, and may go")
     return 0
+
+
+def _what_is_there(path: Path) -> str:
+    """The hint on a file that is in the way of a new key."""
+    from pie_cli.usage import UsageError
+
+    other = "`-o FILE` names another"
+    try:
+        key = keys.read(path)
+    except UsageError:
+        return other
+    if not keys.is_own(key):
+        return f"it is a key for another machine's engine; {other}"
+    name = keys.known().get(key.public)
+    if name is None:
+        return f"it is a key that was taken back: `rm {path}`, or {other}"
+    return f"it is the key `{name}`, which may connect; {other}"

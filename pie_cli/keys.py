@@ -124,6 +124,11 @@ def read(path: Path) -> ClientKey:
     return key
 
 
+def is_own(key: ClientKey) -> bool:
+    """Whether it is, or was, for this machine's engines. Raises UsageError."""
+    return key.server == _server_pair()[0]
+
+
 def require_curve() -> None:
     """Raises UsageError where ZeroMQ has no encryption."""
     from ipc.transport import has_keys

@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from pie_cli import addresses, config, keys, remote
+from pie_cli.__main__ import command
 from pie_cli.usage import UsageError
 
 
@@ -254,3 +255,28 @@ def test_where_none_answers_the_first_address_is_named(monkeypatch):
     listening.close()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
     assert addresses.resolved(f"tcp://there:{port}") == f"tcp://127.0.0.2:{port}"
+
+
+@pytest.mark.parametrize(
+    ("fate", "hint"),
+    [
+        ("taken back", "it is a key that was taken back: `rm laptop.key`, or `-o FILE` names another"),
+        ("good", "it is the key `laptop`, which may connect; `-o FILE` names another"),
+        ("elsewhere's", "it is a key for another machine's engine; `-o FILE` names another"),
+        ("no key", "`-o FILE` names another"),
+    ],
+)  # fmt: skip
+def test_a_key_file_in_the_way_is_told_by_what_it_is(tmp_path, monkeypatch, capsys, fate, hint):
+    monkeypatch.chdir(tmp_path)
+    assert command(["key", "new", "laptop"]) == 0
+    if fate == "taken back":
+        assert command(["key", "remove", "laptop"]) == 0
+        assert "its file opens nothing any more" in capsys.readouterr().err
+    elif fate == "elsewhere's":
+        monkeypatch.setenv("PIE_HOME", str(tmp_path / "elsewhere"))
+    elif fate == "no key":
+        (tmp_path / "laptop.key").write_text("mine")
+    before = (tmp_path / "laptop.key").read_text()
+    assert command(["key", "new", "laptop"]) == 2
+    assert f"error: `laptop.key` exists\n\nhint: {hint}\n" in capsys.readouterr().err
+    assert (tmp_path / "laptop.key").read_text() == before
