@@ -126,7 +126,7 @@ def read(path: Path) -> ClientKey:
 
 def is_own(key: ClientKey) -> bool:
     """Whether it is, or was, for this machine's engines. Raises UsageError."""
-    return key.server == _server_pair()[0]
+    return (folder() / SERVER).exists() and key.server == _server_pair()[0]
 
 
 def require_curve() -> None:
