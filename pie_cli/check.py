@@ -113,7 +113,8 @@ def assumptions(report: "Report") -> Iterator[str]:
     if numbers:
         yield f"note: not given, and used as a number, so: {', '.join(numbers)}"
     inputs = [name for name in report.assumed if not name.startswith("file ")]
-    if report.error and report.error["type"] in OF_VALUES and inputs:
+    fault = report.error
+    if inputs and fault and fault["type"] in OF_VALUES and "hint: " not in fault["message"]:
         given = " ".join(f"--{name.replace('_', '-')} …" for name in inputs)
         yield f"note: the fault may be one of what was assumed: give it, `-- {given}`"
 

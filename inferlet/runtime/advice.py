@@ -113,14 +113,13 @@ def _missing_input(error: KeyError, filenames: Collection[str], input_name: str)
 
 def _signature(qualified: str) -> str:
     """How a function of the SDK is called."""
-    function = _find(qualified)
+    name, function = _find(qualified)
     if function is None:
         return ""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return ""
-    name = qualified
     if parameters and parameters[0].name == "self":
         name, parameters = f".{qualified.rpartition('.')[2]}", parameters[1:]
     taken = (p.replace(annotation=p.empty) for p in parameters)
@@ -129,21 +128,17 @@ def _signature(qualified: str) -> str:
     return f"{call}; rows lie along the last axis" if is_by_row else call
 
 
-def _find(qualified: str) -> Callable[..., Any] | None:
-    """The SDK's own function or method of that name."""
+def _find(qualified: str) -> tuple[str, Callable[..., Any] | None]:
+    """The SDK's own function or method of that name, and how an app writes it."""
     import inferlet
 
     *owner, name = qualified.split(".")
-    if owner:
-        places = [getattr(inferlet, owner[0], None)]
-    else:
-        modules = ("model", "chat", "session", "tools", "mask", "intrinsics")
-        places = [inferlet, *(getattr(inferlet, module) for module in modules)]
+    places = owner[:1] or ["", "model", "chat", "session", "tools", "mask", "intrinsics"]
     for place in places:
-        found = getattr(place, name, None)
+        found = getattr(getattr(inferlet, place, None) if place else inferlet, name, None)
         if inspect.isfunction(found) and found.__module__.startswith("inferlet"):
-            return found
-    return None
+            return f"{place}.{name}" if place else name, found
+    return "", None
 
 
 # ---- what the sandbox has not

@@ -158,7 +158,8 @@ def test_a_wrong_argument_of_an_operation_gets_its_signature(call):
 
 def test_a_wrong_argument_of_the_sdk_gets_its_signature():
     assert message("pipe.run_ahead(fwd)").endswith("hint: write `.run_ahead(fwd, budget, on_token)`")
-    assert message("chat.user(1, 2)").endswith("hint: write `user(text)`")
+    assert message("chat.user(1, 2)").endswith("hint: write `chat.user(text)`")
+    assert message("session.file('a', 'b')").endswith("hint: write `session.file(name)`")
     assert "hint" not in message("(lambda user: 1)(1, 2)")
 
 
