@@ -1,6 +1,6 @@
 """The running engines of this PIE_HOME, and which of them has a process."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +9,18 @@ from pie_cli.usage import UsageError, meant
 if TYPE_CHECKING:
     from ipc import client as c
     from pie_cli.connection import Connection
+    from pie_cli.settings import EngineFolder
 
 ANSWER_SECONDS = 10.0
 
 
 @contextmanager
 def connections(
-    even_silent: bool = False, client: str | None = None
+    even_silent: bool = False, client: str | None = None, besides: "Iterable[EngineFolder]" = ()
 ) -> "Iterator[list[Connection]]":
     """One to each running engine, or to the chosen one on another machine.
 
-    `even_silent`: also to those that do not greet.
+    `even_silent`: also to those that do not greet. `besides`: folders to leave alone.
     """
     from pie_cli import config, remote, settings
     from pie_cli.connection import connect
@@ -29,6 +30,8 @@ def connections(
         if there := remote.chosen():
             found.append(remote.connect(there, client))
         for folder in [] if there else settings.engine_folders():
+            if folder in besides:
+                continue
             engine = connect(folder, even_silent, config.value("run.client", client))
             if engine:
                 found.append(engine)

@@ -17,11 +17,8 @@ from pie_cli.tables import Narrow, fitted, left_out, room
 
 if TYPE_CHECKING:
     from ipc import client as c
-    from pie_cli.connection import Connection
 
 CLEAR = "\x1b[H\x1b[2J"  # of a terminal
-POLL_SECONDS = 0.02
-STOP_SECONDS = 30.0
 WATCH_SECONDS = 1.0
 KEYS = (
     "id", "app", "client", "state", "age", "tokens_in", "tokens_out", "pages", "memory", "sandbox",
@@ -114,55 +111,42 @@ def kill(ids: Ids) -> int:
     them are this user's.
     """
     from ipc import client as c
+    from pie_cli.ends import wait_until_gone
 
     with connections() as engines:
         owners = owners_of(set(ids), engines)
         for engine, own in owners.items():
             engine.send(c.Kill(tuple(own)))
             engine.expect(c.Killed, ANSWER_SECONDS)
-        for engine, own in owners.items():
-            wait_until_gone(engine, own)
         missing = set(ids).difference(*owners.values())
         for id in dict.fromkeys(ids):
             if id in missing:
                 fault = unknown(id, engines)
                 error(str(fault), fault.hint)
+        for engine, own in owners.items():
+            wait_until_gone(engine, own)
     return 2 if missing else 0
-
-
-def wait_until_gone(engine: "Connection", ids: set[str]) -> None:
-    """Return when the engine has none of these processes any more."""
-    from ipc import client as c
-
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < deadline:
-        engine.send(c.List())
-        rows = engine.expect(c.Processes, ANSWER_SECONDS).rows
-        if not ids & {row.id for row in rows}:
-            return
-        time.sleep(POLL_SECONDS)
 
 
 def stop() -> int:
     """End the engines, and all that they run."""
     from ipc import client as c
     from pie_cli import remote
+    from pie_cli.ends import closed_engines, refuse_closed, wait_or_kill
 
     remote.refuse("`pie stop` ends engines of this machine")
-    with connections(even_silent=True) as engines:
-        if not engines:
+    closed = closed_engines()
+    with connections(even_silent=True, besides=closed) as engines:
+        if not engines and not closed:
             note("no engine is running")
         for engine in engines:
             engine.send(c.StopEngine())
             # One that is stopped cannot leave; once it can, it does so before all else.
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(engine.card.pid, signal.SIGCONT)
         for engine in engines:
-            if not engine.wait_end(STOP_SECONDS):
-                note(f"the engine with `{engine.card.model}` does not answer: killing it")
-                with suppress(ProcessLookupError):
-                    os.kill(engine.card.pid, signal.SIGKILL)
-                engine.wait_end(STOP_SECONDS)
+            wait_or_kill(engine)
+    refuse_closed(closed.values())
     return 0
 
 

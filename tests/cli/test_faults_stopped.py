@@ -50,6 +50,20 @@ def test_a_process_ends_by_pie_kill_whatever_part_is_stopped(faulty: FaultyEngin
     faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
 
 
+def test_pie_kill_says_that_a_stopped_zygote_has_not_told_of_the_end(faulty: FaultyEngine):
+    run = faulty.run(RECEIVING)
+    run.inner_pid()
+    hub, zygote = faulty.pid_of("hub"), faulty.pid_of("zygote")
+    stop(zygote)
+    done = faulty.engine.pie("kill", "victim")
+    os.kill(zygote, CONT)
+    assert done.returncode == 3
+    told = f"`victim` has not ended yet: its zygote (process {zygote}) is stopped"
+    assert done.stderr.startswith(f"error: {told}\n\nhint: `kill -CONT {zygote}` lets it go on")
+    assert_ends(run, KILLED)
+    faulty.check_nothing_is_left(hub=hub, survives=True, before=set())
+
+
 @pytest.mark.parametrize("part", ["hub", "worker", "zygote"])
 def test_pie_stop_ends_an_engine_with_a_stopped_part(faulty: FaultyEngine, part):
     """It is woken first: so it leaves as ever, and its processes hear of it."""
