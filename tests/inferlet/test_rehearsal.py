@@ -35,11 +35,15 @@ def test_a_rehearsal_leaves_no_trace(run):
             list(sys.meta_path), set(sys.modules), sys.stdout, sys.stderr, set(linecache.cache),
             signal.getsignal(signal.SIGINT), handles.is_installed(),
             asyncio._get_running_loop(),
-            sum(isinstance(each, handles.Runtime) for each in gc.get_objects()),
         )  # fmt: skip
 
-    before = state()
+    def runtimes():
+        return [each for each in gc.get_objects() if isinstance(each, handles.Runtime)]
+
+    # Those of other tests may go meanwhile, and are held so that no new one has an old one's id.
+    before, others = state(), runtimes()
     for _ in range(3):
         rehearsal.play(run)
     assert state() == before
+    assert {id(each) for each in runtimes()} <= {id(each) for each in others}
     assert not handles.is_installed()
