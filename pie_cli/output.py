@@ -9,11 +9,12 @@ _RED, _CYAN = "1;31", "36"
 
 
 def error(message: str, hint: str | None = None) -> None:
-    """`error: …`, and what to do about it."""
-    print(f"{paint('error:', _RED)} {message}", file=sys.stderr)
-    if hint:
-        print(f"\n{paint('hint:', _CYAN)} {hint}", file=sys.stderr)
-    sys.stderr.flush()
+    """`error: …`, and what to do about it. Where stderr is full, the exit code alone says so."""
+    with suppress(OSError):
+        print(f"{paint('error:', _RED)} {message}", file=sys.stderr)
+        if hint:
+            print(f"\n{paint('hint:', _CYAN)} {hint}", file=sys.stderr)
+        sys.stderr.flush()
 
 
 def note(message: str) -> None:

@@ -184,10 +184,15 @@ class RunLoop:
         copy = self._by_process.get(event.process)
         if copy is None:  # it ended before its launch
             copy = next(copy for copy in self._copies if not copy.process and copy.exit is None)
-        if self.changed and event.exit == INTERRUPTED:
-            self._screen.lost(event)
-        else:
-            self._screen.failed(event)
+        try:
+            if self.changed and event.exit == INTERRUPTED:
+                self._screen.lost(event)
+            else:
+                self._screen.failed(event)
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full stderr: the exit code is all that can be said
+            pass
         self._end(copy, event.exit)
 
     def _end(self, copy: Copy, exit: int) -> None:

@@ -62,6 +62,21 @@ def test_a_full_stderr_ends_without_a_traceback(engine):
     assert (done.returncode, done.stderr) == (3, "")
 
 
+FAULTY = "def main(i): raise ValueError('no')"
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "2"], ["--events"]])
+def test_a_full_stderr_leaves_an_app_at_fault_its_exit_code(engine, options):
+    done = shell(engine, "2>/dev/full", "run", engine.write(FAULTY), *options)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert bool(done.stdout) == (options == ["--events"])
+
+
+@pytest.mark.parametrize("words", [["run", "nowhere.py"], ["kill"], ["send", "x", "{"]])
+def test_a_full_stderr_leaves_wrong_usage_its_exit_code(engine, words):
+    assert shell(engine, "2>/dev/full", *words).returncode == 2
+
+
 @pytest.mark.parametrize("before", [["run"], ["run", "inferlets/hello.py", "--"], ["kill"]])
 def test_words_that_are_not_utf8_are_refused(engine, before):
     done = engine.pie(*before, "a\udcffb")
