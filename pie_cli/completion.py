@@ -27,7 +27,10 @@ def complete(before: list[str], current: str) -> tuple[str, list[str]]:
     kind = _kind(verb, rest, current)
     if kind in ("files", "folders"):
         return kind, []
-    words = SOURCES[kind]() if kind in SOURCES else kind.split()
+    if kind == "limits":
+        words = _more_limits(current, is_split=rest[-1] == "=")
+    else:
+        words = SOURCES[kind]() if kind in SOURCES else kind.split()
     if kind == "processes":
         words = [word for word in words if word not in rest]
     return "words", sorted(word for word in words if word.startswith(current))
@@ -43,8 +46,10 @@ def _verb(before: list[str]) -> tuple[str, list[str]]:
 
 def _kind(verb: str, rest: list[str], current: str) -> str:
     arguments, options = VERBS[verb]
-    if rest and rest[-1] == "=":  # a shell cuts there: `--file NAME=PATH`
-        return "files"
+    if rest and rest[-1] == "=":  # a shell cuts there: `--file NAME=PATH`, `--limit KEY=N,KEY=N`
+        while len(rest) > 1 and rest[-1] == "=" and not rest[-2].startswith("-"):
+            rest = rest[:-2]
+        return "limits" if rest and options.get(rest[-1]) == "limits" else "files"
     if rest and (value := options.get(rest[-1])):
         return value
     if current.startswith("-"):
@@ -56,9 +61,33 @@ def _kind(verb: str, rest: list[str], current: str) -> str:
         is_value = not is_value and bool(options.get(word))
     if not arguments:
         return ""
+    if verb == "config set" and given == 1:
+        return _kind_of_setting(rest[-1])
     if given < len(arguments):
         return arguments[given]
     return arguments[-1] if arguments[-1] == "processes" else ""
+
+
+def _kind_of_setting(name: str) -> str:
+    from pie_cli.config import KEYS
+
+    if name == "run.model":
+        return "models"
+    key = KEYS.get(name)
+    kinds = {"file": "files", "folder": "folders", "address": "local"}
+    return "" if key is None else kinds.get(key.kind, " ".join(key.choices))
+
+
+def _more_limits(current: str, *, is_split: bool) -> list[str]:
+    """`current` up to its last comma, with each key that may come there.
+
+    `is_split`: a shell has cut off what was before its last `=`.
+    """
+    before, comma, _ = current.rpartition(",")
+    if is_split and not comma:
+        return []  # within a value
+    typed = {pair.partition("=")[0] for pair in before.split(",")}
+    return [f"{before}{comma}{word}" for word in _limits() if word.removesuffix("=") not in typed]
 
 
 def _processes() -> list[str]:

@@ -32,9 +32,20 @@ def test_the_table_of_verbs_is_that_of_the_command_tree():
         ("run app.py -o ", "folders", set()),
         ("run app.py -- --pro", "files", set()),
         ("run app.py --limit mem", "words", {"memory="}),
+        ("run app.py --limit memory=1G,cp", "words", {"memory=1G,cpu="}),
+        ("run app.py --limit memory = 1G,cp", "words", {"1G,cpu="}),
+        ("run app.py --limit memory = 1G,cpu = 60,pa", "words", {"60,pages="}),
+        ("run app.py --limit memory = 1", "words", set()),
+        ("serve --limit memory=1G,cp", "words", {"memory=1G,cpu="}),
         ("serve --sandbox ", "words", {"auto", "full"}),
         ("models ", "words", {"add", "list", "show"}),
         ("config set engine.k", "words", {"engine.keep_alive"}),
+        ("config set engine.sandbox ", "words", {"auto", "full"}),
+        ("config set engine.address l", "words", {"local"}),
+        ("config set run.files ", "folders", set()),
+        ("config set engine.key ", "files", set()),
+        ("config set engine.keep_alive ", "words", set()),
+        ("config set nothing ", "words", set()),
         ("completion f", "words", {"fish"}),
         ("no-such-verb ", "words", set()),
         ("ps extra ", "words", set()),
@@ -54,6 +65,12 @@ def test_models_are_those_of_the_store(clean_environment):
         (clean_environment / "models" / name).mkdir(parents=True)
     assert completion.complete(["models", "show"], "on") == ("words", ["one"])
     assert completion.complete(["run", "a.py", "--model"], "o") == ("words", ["one", "other"])
+    assert completion.complete(["config", "set", "run.model"], "o") == ("words", ["one", "other"])
+
+
+def test_a_limit_is_offered_once():
+    _, found = completion.complete(["run", "a.py", "--limit"], "memory=1G,")
+    assert "memory=1G,cpu=" in found and "memory=1G,memory=" not in found
 
 
 def test_process_ids_are_those_that_live_and_are_not_typed_yet(engine):
