@@ -36,6 +36,8 @@ class Link:
         self._hearers: dict[str, Hearer] = {}
         self._last_request = 0
         self._lost: EngineError | None = None
+        self._is_over = False  # nobody takes tasks, and the pipe is closed
+        self._lock = threading.Lock()  # of `_is_over`, and of what may be done before
         self._thread = threading.Thread(target=self._run, name="pie client", daemon=True)
         self._thread.start()
 
@@ -91,22 +93,24 @@ class Link:
 
     def close(self) -> None:
         """Stop the thread, and close the connection."""
-        if self._thread.is_alive():
-            self._tasks.put(None)
-            self._wake()
-            self._thread.join()
+        self._put(None)
+        self._thread.join()
 
     # ---- in the thread
 
     def _do(self, task: Callable[[], None]) -> None:
-        if not self._thread.is_alive():
+        if not self._put(task):
             raise EngineError("the client is closed")
-        self._tasks.put(task)
-        self._wake()
 
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):  # it is awake
-            os.write(self._writer, b"!")
+    def _put(self, task: Callable[[], None] | None) -> bool:
+        """Whether the thread will do it; None ends the thread."""
+        with self._lock:
+            if self._is_over:
+                return False
+            self._tasks.put(task)
+            with suppress(BlockingIOError):  # it is awake
+                os.write(self._writer, b"!")
+            return True
 
     def _run(self) -> None:
         try:
@@ -114,9 +118,16 @@ class Link:
                 pass
         finally:
             self._lose(EngineError("the client is closed"))
-            self._connection.close()
-            os.close(self._reader)
-            os.close(self._writer)
+            with self._lock:
+                self._is_over = True
+                os.close(self._reader)
+                os.close(self._writer)
+            try:
+                while not self._tasks.empty():  # came after the last that was done: refused
+                    if task := self._tasks.get():
+                        task()
+            finally:
+                self._connection.close()
 
     def _turn(self) -> bool:
         """Everything that there is to do now, and waiting; False at the end."""

@@ -218,6 +218,28 @@ def test_a_closed_client_says_so(pie):
         process.result()
 
 
+def test_a_client_is_closed_while_its_thread_is_awake(pie):
+    other = api.Client()
+    link = other.link
+
+    class Tasks:
+        """The thread takes each task before whoever put it has woken the thread."""
+
+        def __init__(self):
+            self._tasks = link._tasks
+            self.get, self.empty = self._tasks.get, self._tasks.empty
+
+        def put(self, task):
+            self._tasks.put(task)
+            os.write(link._writer, b"!")
+            link._thread.join(0.2)
+
+    link._tasks = Tasks()
+    other.close()
+    with pytest.raises(api.EngineError, match="closed"):
+        other.processes()
+
+
 def test_many_are_launched_at_once(pie):
     source = "def main(input): return input['i']"
     processes = pie.launch_all({"source": source, "input": {"i": i}} for i in range(5))
