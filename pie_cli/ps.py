@@ -76,7 +76,7 @@ class Shown:
 def show(
     rows: "list[c.ProcessRow]", keys: tuple[str, ...], size: os.terminal_size | None = None
 ) -> None:
-    """A table, as wide as the terminal lets it be, and no longer than `size` where that is given."""
+    """A table that fits the terminal's width, and its height where `size` is given."""
     if rows:
         head = [key.replace("_", " ") for key in keys]
         cells = [[_readable(key, getattr(row, key)) for key in keys] for row in rows]
