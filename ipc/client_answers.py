@@ -115,7 +115,7 @@ class ProcessRow(WireMessage):
     tokens_in: int | None
     tokens_out: int | None
     pages: int | None
-    memory: int | None
+    memory: int | None  # bytes beyond a bare launch
     sandbox: str
     model: str = ""
     cpu: float | None = None  # seconds, user and system

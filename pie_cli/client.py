@@ -50,7 +50,7 @@ class ProcessInfo:
     tokens_in: int | None
     tokens_out: int | None
     pages: int | None
-    memory: int | None
+    memory: int | None  # bytes beyond a bare launch, as in `--limit memory`
     sandbox: str
     model: str
 

@@ -243,16 +243,20 @@ class Launcher:
             self.kill(launch_id, number)
         child.pending.clear()
 
-    def _measure_base(self) -> None:
-        """What a bare launch has in memory: less than the zygote, whose file pages no fork has."""
+    @property
+    def base_resident(self) -> int:
+        """What a bare launch has in memory, in bytes, shared with all others but for 2.5 MB: less
+        than the zygote, whose file pages no fork has.
+        """
         if self._spares and self._spares[0].launched.pid is not None:
             with contextlib.suppress(OSError, IndexError):
                 _, self._base_resident = zygote_process.sizes(self._spares[0].launched.pid)
+        return self._base_resident
 
     def _exited(self, report: control.Exited) -> None:
-        if report.status:  # what it took is asked of crashes alone
-            self._measure_base()
-        memory = max(0, report.max_rss - self._base_resident)
+        # A spare is measured after crashes alone: of others nobody asks what they took.
+        base = self.base_resident if report.status else self._base_resident
+        memory = max(0, report.max_rss - base)
         end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed, memory)
         self._finish(self._children.pop(report.launch_id), end)
 

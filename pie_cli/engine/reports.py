@@ -61,7 +61,8 @@ class Reports:
         """Those that the client may see; a remote one sees nothing of the others."""
         self._admission.number()
         live = self._processes.by_id.values()
-        rows = tuple(self._row(each) for each in live if client.may_see(each.record.client))
+        base = self._parts.launcher.base_resident
+        rows = tuple(self._row(each, base) for each in live if client.may_see(each.record.client))
         return c.Processes(rows, None if client.is_remote else self._parts.stats)
 
     def facts(self, request: int, client: Client) -> c.Facts:
@@ -115,12 +116,15 @@ class Reports:
             yield "pie_pages", "gauge", "Pages of the worker.", {"state": "used"}, used
             yield "pie_waves_total", "counter", "Waves of the worker.", {}, stats.waves
 
-    def _row(self, process: Process) -> c.ProcessRow:
+    def _row(self, process: Process, base: int) -> c.ProcessRow:
+        """Its memory is what it has beyond a bare launch, as in `--limit memory`."""
+        resident = resident_bytes(process.pid)
+        memory = None if resident is None else max(0, resident - base)
         known = self._parts.stats.processes if self._parts.stats else {}
         tokens_in, tokens_out, pages, *_ = known.get(process.number, (None, None, None))
         return c.ProcessRow(
             process.id, process.run.app, process.record.client, process.state,
-            age(process), tokens_in, tokens_out, pages, resident_bytes(process.pid),
+            age(process), tokens_in, tokens_out, pages, memory,
             self._parts.launcher.tier, self._options.worker.model, cpu_seconds(process.pid),
             process.position, len(process.inbox), len(process.views), process.run.priority,
         )  # fmt: skip

@@ -217,4 +217,13 @@ def test_rows_tell_of_inboxes_views_and_times(client, connect):
     second.attach(process)
     row = wait_until(lambda: (r := client.rows()[process]).cpu is not None and r)
     assert (row.state, row.model, row.inbox, row.views) == ("running", "fake", 1, 2)
-    assert row.memory > 1 << 20 and row.cpu >= 0
+    assert row.cpu >= 0
+
+
+def test_rows_tell_of_memory_beyond_a_bare_launch(client):
+    rests = "async def main(i):\n  import asyncio\n  await asyncio.sleep(99)"
+    holds = "async def main(i):\n  x = b'x' * (100 << 20)\n  import asyncio\n  await asyncio.sleep(99)"
+    idle, large = client.run(rests), client.run(holds)
+    wait_until(lambda: (client.rows()[large].memory or 0) > 95 << 20)
+    rows = client.rows()
+    assert rows[idle].memory < 20 << 20 and rows[large].memory < 130 << 20
