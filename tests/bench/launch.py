@@ -1,11 +1,13 @@
-"""How long a launch takes, and what a live process costs.
+"""How long a launch takes, and what a live process and its messages cost.
 
     python -m tests.bench.launch MODEL_FOLDER [--tiers full,reduced,none] [--live 1,8,64,256,1000]
+                                              [--messages 3000]
 
 Launches through the real launcher, zygote and SDK, without an engine: milliseconds from the request
 to the first line of the inferlet's `main`, and what it takes of the CPU, which other work disturbs
 less. First one at a time, from a new process and from a spare one; then many at once, which stay
-and wait for a message while their memory is read.
+and wait for a message while their memory is read. Then messages, through a whole engine: see
+`tests.bench.messages`.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from ipc import messages as m
 from ipc.types import EngineInfo, ModelInfo
 from pie_cli.engine.launcher import Launched, Launcher, Limits
 from pie_cli.sandbox import selftest
+from tests.bench import messages
 
 ENGINE = EngineInfo(protocol=codec.PROTOCOL_VERSION, page_size=16, num_pages=64)
 SOURCE = """
@@ -177,15 +180,20 @@ def main() -> None:
     parser.add_argument("--tiers", type=lambda s: s.split(","), help="default: this machine's best")
     parser.add_argument("--live", default="1,8,64,256,1000", type=_numbers)
     parser.add_argument("--rounds", default=100, type=int)
+    parser.add_argument("--messages", default=3000, type=int, help="round trips; 0 for none")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     options = parser.parse_args()
     rows: list[Latency | Live] = []
     for tier in options.tiers or [selftest.choose().name]:
         rows += asyncio.run(measure(tier, options))
+    sent = messages.measure(options.messages, [1, 16]) if options.messages else []
     if options.json:
-        print(json.dumps([asdict(row) for row in rows]))
-    else:
-        print_rows(rows)
+        print(json.dumps([asdict(row) for row in [*rows, *sent]]))
+        return
+    print_rows(rows)
+    if sent:
+        print()
+        messages.print_rows(sent)
 
 
 def _numbers(text: str) -> list[int]:

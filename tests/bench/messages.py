@@ -180,31 +180,41 @@ def running() -> Iterator[Engine]:
             process.wait()
 
 
+def measure(rounds: int, counts: list[int]) -> list[Row]:
+    """All rows; the costs with each number of processes that send at once."""
+    with running() as engine:
+        bench = Bench(engine)
+        bench.client_round_trips(200)  # the first ones fault in what later ones find
+        rows = [
+            bench.client_round_trips(rounds),
+            bench.inferlet_round_trips(rounds),
+            bench.to_itself(rounds),
+        ]
+        for count in counts:
+            rows.append(bench.costs("message to the client", SEND, rounds, count))
+            rows.append(bench.costs("event and back by the worker", RELAY, rounds, count))
+        bench.client.close()
+    return rows
+
+
+def print_rows(rows: list[Row]) -> None:
+    print(f"{'microseconds':<42}{'p50':>8}{'p90':>8}{'hub CPU':>9}")
+    for each in rows:
+        walls = [f"{value:>8.0f}" if value else f"{'':>8}" for value in (each.p50, each.p90)]
+        print(f"{each.what:<42}{''.join(walls)}{each.cpu:>9.0f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Round trips and costs of messages.")
     parser.add_argument("--rounds", default=3000, type=int)
     parser.add_argument("--processes", default="1,16")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     options = parser.parse_args()
-    with running() as engine:
-        bench = Bench(engine)
-        bench.client_round_trips(200)  # the first ones fault in what later ones find
-        rows = [
-            bench.client_round_trips(options.rounds),
-            bench.inferlet_round_trips(options.rounds),
-            bench.to_itself(options.rounds),
-        ]
-        for count in map(int, options.processes.split(",")):
-            rows.append(bench.costs("message to the client", SEND, options.rounds, count))
-            rows.append(bench.costs("event and back by the worker", RELAY, options.rounds, count))
-        bench.client.close()
+    rows = measure(options.rounds, [int(count) for count in options.processes.split(",")])
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))
-        return
-    print(f"{'microseconds':<42}{'p50':>8}{'p90':>8}{'hub CPU':>9}")
-    for each in rows:
-        walls = [f"{value:>8.0f}" if value else f"{'':>8}" for value in (each.p50, each.p90)]
-        print(f"{each.what:<42}{''.join(walls)}{each.cpu:>9.0f}")
+    else:
+        print_rows(rows)
 
 
 if __name__ == "__main__":
