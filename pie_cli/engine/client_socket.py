@@ -171,6 +171,9 @@ class ClientSocket:
         except ProtocolError:
             self.close()
             return
+        except Exception:  # a fault of ours: the client learns that it gets no answer
+            self.close()
+            raise
         if answers := self._reader.answers:
             self.write(b"".join(answers))
             answers.clear()

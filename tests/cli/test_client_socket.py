@@ -115,3 +115,18 @@ def test_requests_whose_answers_nobody_takes_wait(tmp_path: Path, monkeypatch):
 
     asyncio.run(scenario())
     assert len(most) == count and max(most) < 1_500_000
+
+
+@with_client
+def test_a_message_that_the_engine_fails_at_ends_the_connection(pair: Pair):
+    listener, connection, peer = pair
+
+    def fails(connection: ClientSocket, message: bytes) -> None:
+        raise ZeroDivisionError
+
+    listener.on_message = fails
+    ready = zmtp.pack(zmtp._READY + zmtp._KIND, zmtp._COMMAND)
+    peer.send(zmtp.GREETING + ready + packed(b"a", b"b"))
+    with pytest.raises(ZeroDivisionError):
+        connection._readable()
+    assert connection.is_closed and not listener._all
