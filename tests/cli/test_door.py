@@ -243,8 +243,7 @@ def test_a_message_without_end_ends_its_connection_and_fills_no_memory(listening
     peer.sock.sendall(peer.message(b"\x00" + c.encode(c.Hello(1, 1, "me"))))
     assert peer.sock.recv(1)
     peak, part = before, bytes(200_000)
-    # It is cut off; when that meets a full queue of ZeroMQ's, it is first no longer read.
-    with pytest.raises((ConnectionError, TimeoutError)):
+    with pytest.raises(ConnectionError):
         for _ in range(10_000):  # 2 GB
             peer.sock.sendall(peer.message(part, MORE))
             peak = max(peak, resident_bytes(pid))
