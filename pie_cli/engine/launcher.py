@@ -243,8 +243,7 @@ class Launcher:
             self.kill(launch_id, number)
         child.pending.clear()
 
-    @property
-    def base_resident(self) -> int:
+    def measure_base(self) -> int:
         """What a bare launch has in memory, in bytes, shared with all others but for 2.5 MB: less
         than the zygote, whose file pages no fork has.
         """
@@ -255,7 +254,7 @@ class Launcher:
 
     def _exited(self, report: control.Exited) -> None:
         # A spare is measured after crashes alone: of others nobody asks what they took.
-        base = self.base_resident if report.status else self._base_resident
+        base = self.measure_base() if report.status else self._base_resident
         memory = max(0, report.max_rss - base)
         end = Exit(report.status, report.cpu, report.max_rss, report.setup_failed, memory)
         self._finish(self._children.pop(report.launch_id), end)

@@ -61,7 +61,7 @@ class Reports:
         """Those that the client may see; a remote one sees nothing of the others."""
         self._admission.number()
         live = self._processes.by_id.values()
-        base = self._parts.launcher.base_resident
+        base = self._parts.launcher.measure_base()
         rows = tuple(self._row(each, base) for each in live if client.may_see(each.record.client))
         return c.Processes(rows, None if client.is_remote else self._parts.stats)
 
