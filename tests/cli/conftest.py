@@ -226,3 +226,14 @@ def faulty(faulty_engine: "FaultyEngine") -> Iterator["FaultyEngine"]:
     faulty_engine.ready()
     yield faulty_engine
     faulty_engine.end_runs()
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Callable[..., str]:
+    """Writes an app; its path."""
+
+    def write(source: str, name: str = "app.py") -> str:
+        (tmp_path / name).write_text(source)
+        return str(tmp_path / name)
+
+    return write

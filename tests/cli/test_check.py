@@ -22,15 +22,6 @@ async def main(input):
 """
 
 
-@pytest.fixture
-def app(tmp_path):
-    def write(source, name="app.py"):
-        (tmp_path / name).write_text(source)
-        return str(tmp_path / name)
-
-    return write
-
-
 FAULTS = {
     "def main(:\n    pass": (1, "SyntaxError"),
     "from inferlet import *\nasync def main(input):\n    Pipelin()": (3, "NameError"),

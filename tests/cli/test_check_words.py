@@ -8,15 +8,6 @@ import pytest
 from pie_cli.app_trace import trace_app
 
 
-@pytest.fixture
-def app(tmp_path):
-    def write(source, name="app.py"):
-        (tmp_path / name).write_text(source)
-        return str(tmp_path / name)
-
-    return write
-
-
 RUN_AHEAD = """
 import asyncio
 from inferlet import *

@@ -26,10 +26,6 @@ from tests.inferlet.support import appending, count_up, greedy, on_engine, same,
 FOLDING = StateGeometry.folding()
 
 
-def spec_of(hub, number=0):
-    return sent(hub, m.DefinePass)[number].spec
-
-
 # ---- stages
 
 
